@@ -22,44 +22,55 @@ const (
 	fileSuffix  = ".safetensors"
 	indexSuffix = ".index.json"
 	modelFile   = modelStem + fileSuffix  // a model in one file
-	indexFile   = modelFile + indexSuffix // which names the shards of a model in several
+	indexFile   = modelFile + indexSuffix // names the shards of a model in several files
 	modelStem   = "model"
 
-	pipelineFile = "model_index.json" // of diffusers, above the folders of its models
+	pipelineFile = "model_index.json" // in pipelines of diffusers, above the directories of its models
 )
 
 var endings = variant.Endings{fileSuffix}
 
-// openCheckpoint opens what Open takes: a file, an index or a folder. Where a save replaces
-// it meanwhile, a file is gone, and what names the files is another than the one read.
+// openCheckpoint opens what Open takes: a file, an index or a directory. If a save replaces the
+// checkpoint in between, a file may be missing, and the directory or the index has changed since
+// it was read. Then openCheckpoint starts again.
+//
+// The same choice does not prove that nothing has changed: one save may have removed a file, and
+// another one may have written a file of that name. So the same choice is opened twice, unless it is
+// an index, whose text names the save.
 func openCheckpoint(in folder, name string) (*File, error) {
 	const tries = 10
 	c := choose(in, name)
+	again := false // the choice was the same as before
 	for i := 1; ; i++ {
 		f, err := c.open(in)
 		if i == tries || !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
 		now := choose(in, name)
-		if c.name == now.name && slices.Equal(c.set, now.set) && bytes.Equal(c.index, now.index) {
+		same := c.name == now.name && slices.Equal(c.set, now.set) && bytes.Equal(c.index, now.index)
+		if same && (again || c.err != nil || c.index != nil) {
 			return nil, err
 		}
-		c = now
+		c, again = now, same
 	}
 }
 
-// A choice is the checkpoint that a name stands for at some moment.
+// A choice is the checkpoint that a name refers to when it is resolved.
 type choice struct {
-	name  string   // of a file, of an index, or of the folder with a set
+	name  string   // name of a file, of an index, or of the directory with a set
 	set   []string // the files of a set of shards without an index
-	index []byte   // the text, if it is an index
-	err   error    // why there is none
+	index []byte   // text of the index, nil if name is not one
+	err   error    // nil, or the error for a name that is not a checkpoint
 }
 
-// choose finds the checkpoint that a name stands for, and reads its index.
+// choose finds the checkpoint that a name refers to, and reads its index.
 func choose(in folder, name string) choice {
 	c := choice{name: name}
-	if in.IsDir(name) {
+	isDir, err := in.IsDir(name)
+	if err != nil {
+		return choice{name: name, err: err}
+	}
+	if isDir {
 		found, err := findCheckpoint(in, name)
 		if err != nil || len(found) > 1 {
 			return choice{name: name, set: found, err: err}
@@ -89,7 +100,7 @@ func (c choice) open(in folder) (*File, error) {
 	return f, prefix.OpenError(c.name, err)
 }
 
-// shardsIn returns what opens the shards in a folder that its caller names in errors.
+// shardsIn returns the func that opens shards in dir. Its errors omit dir, which the caller adds.
 func (f folder) shardsIn(dir string) func(shard string) (*File, error) {
 	return func(shard string) (*File, error) {
 		file, err := openIn(f, f.Join(dir, shard))
@@ -119,8 +130,8 @@ func readIndex(in folder, name string) ([]byte, error) {
 	return indexText(f)
 }
 
-// findCheckpoint returns which file in a folder is its checkpoint, or which set of
-// shards without an index.
+// findCheckpoint returns the file in dir that is its checkpoint, or the files of a set of shards
+// without an index.
 func findCheckpoint(in folder, dir string) ([]string, error) {
 	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {
@@ -150,21 +161,18 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 			return files, nil
 		}
 	}
-	return nil, fmt.Errorf("no %s in it, and several others: %s", modelFile, listNames(append(indexes, files...)))
+	return nil, &variant.Several{Usual: modelFile, Names: append(indexes, files...), List: listNames(append(indexes, files...))}
 }
 
-// noWeights is the error for a folder without weights. Of a pipeline of diffusers it names
-// the folders that have some.
+// noWeights returns the error for a directory without weights. If that is a pipeline of
+// diffusers, the error names the directories in it that have weights.
 func noWeights(in folder, dir string, names []string) error {
-	others := "only [" + listNames(names) + "]"
 	if len(names) == 0 {
-		others = "and nothing else"
+		return prefix.Absent{Err: fmt.Errorf("no %s file in it: it is empty", fileSuffix)}
 	}
+	others := "only [" + listNames(names) + "]"
 	if slices.Contains(names, pipelineFile) {
 		models := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			if !in.IsDir(in.Join(dir, name)) {
-				return true
-			}
 			below, _ := fs.ReadDir(in.FS, in.Join(dir, name))
 			return !slices.ContainsFunc(below, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), fileSuffix) })
 		})
@@ -172,49 +180,70 @@ func noWeights(in folder, dir string, names []string) error {
 			others = "only in folders of its pipeline: " + listNames(models)
 		}
 	}
-	return fmt.Errorf("no %s file in it, %s: %w", fileSuffix, others, fs.ErrNotExist)
+	return prefix.Absent{Err: fmt.Errorf("no %s file in it, %s", fileSuffix, others+packageIn(names))}
 }
 
-// cutShardName takes the name of a shard apart: stem-00001-of-00003.safetensors.
-func cutShardName(name string) (stem, number, count string, ok bool) {
-	base, ok := strings.CutSuffix(name, fileSuffix)
-	if !ok {
-		return "", "", "", false
+// packageIn names the package that reads files of other formats in a folder.
+func packageIn(names []string) string {
+	for _, other := range []struct {
+		reads   string
+		endings variant.Endings
+	}{
+		{"dcp reads the distributed checkpoint", variant.Endings{".metadata", ".distcp"}},
+		{"torch reads the files of PyTorch", variant.Endings{".bin", ".pt", ".pth", ".ckpt"}},
+	} {
+		has := func(ending string) bool {
+			return slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ending) })
+		}
+		if slices.ContainsFunc(other.endings, has) {
+			return " (package " + other.reads + ")"
+		}
 	}
-	return variant.CutShard(base)
+	return ""
 }
 
-// shardsOf reports whether files are the shards of one model. It is an error if
-// some are missing: a part of a model must not pass for the whole.
+// parseShard splits the name of a shard that is a safetensors file.
+func parseShard(name string) (variant.Shard, bool) {
+	s, ok := variant.ParseShard(name)
+	return s, ok && s.Ending == fileSuffix
+}
+
+// shardsOf reports whether files are the shards of one model. Missing shards are an error: a part
+// of a model must not pass for the whole.
 func shardsOf(files []string) (set bool, err error) {
-	var stem, count string
+	var first variant.Shard
 	have := make(map[int]bool)
 	for _, name := range files {
-		itsStem, number, itsCount, ok := cutShardName(name)
-		if !ok || len(have) > 0 && (itsStem != stem || itsCount != count) {
+		s, ok := parseShard(name)
+		if !ok || len(have) > 0 && s.Set() != first.Set() {
 			return false, nil
 		}
-		stem, count = itsStem, itsCount
-		i, _ := strconv.Atoi(number)
+		first = s
+		i, _ := strconv.Atoi(s.Number)
 		have[i] = true
 	}
-	n, _ := strconv.Atoi(count)
+	n, _ := strconv.Atoi(first.Count)
 	if n > maxShards {
 		return false, fmt.Errorf("%d shards exceed the limit of %d", n, maxShards)
 	}
 	var missing []string
 	for i := 1; i <= n; i++ {
 		if !have[i] {
-			missing = append(missing, fmt.Sprintf("%s-%05d-of-%s%s", stem, i, count, fileSuffix))
+			first.Number = fmt.Sprintf("%05d", i)
+			missing = append(missing, first.String())
 		}
 	}
 	if len(missing) > 0 {
-		return false, fmt.Errorf("%d of %d shards are missing: %s: %w", len(missing), n, listNames(missing), fs.ErrNotExist)
+		verb := "are"
+		if len(missing) == 1 {
+			verb = "is"
+		}
+		return false, prefix.Absent{Err: fmt.Errorf("%d of %d shards %s missing: %s", len(missing), n, verb, listNames(missing))}
 	}
-	return len(files) == n, nil // false if two files have one number, with more zeros
+	return len(files) == n, nil // false if two names have the same number, with and without leading zeros
 }
 
-// listNames lists file names for an error, the first of many.
+// listNames lists file names for an error; if there are many, only the first ones.
 func listNames(names []string) string {
 	const limit = 10
 	more := ""

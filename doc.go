@@ -27,6 +27,17 @@
 // durably. NewTensor wraps a slice; NewTensorFunc computes elements as they are written, for
 // models larger than memory.
 //
+// # Other packages
+//
+//   - [github.com/gosafetensors/safetensors/checkpoint] opens whatever a model's directory
+//     holds, lists the models of a pipeline, and judges whether all readers see the same model.
+//   - [github.com/gosafetensors/safetensors/torch] reads files of torch.save: .bin, .pt, .pth.
+//   - [github.com/gosafetensors/safetensors/dcp] reads what the ranks of a job wrote:
+//     torch.distributed.checkpoint, and rank files of torch.save.
+//   - [github.com/gosafetensors/safetensors/quant] turns quantised models into numbers and back.
+//   - [github.com/gosafetensors/safetensors/hub] opens models in repositories of a hub, and in its
+//     cache; [github.com/gosafetensors/safetensors/remote] opens files over HTTP.
+//
 // # Memory and lifetime
 //
 // A File from Open is a mapping. Using a view of it after Close, or after the file was

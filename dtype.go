@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"math/bits"
 	"reflect"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/float"
 )
 
-// A DType is the type of a tensor's elements, spelled as in the file. The numbers of
+// A DType is the type of a tensor's elements. Its text is its spelling in a file. The numbers of
 // the constants never change. The zero DType is invalid.
 type DType uint8
 
@@ -19,7 +20,7 @@ type DType uint8
 // for the FNUZ variants, arXiv:2206.02915.
 const (
 	BOOL    DType = iota + 1 // a byte, usually 0 or 1
-	F4                       // E2M1, two a byte, the first in the low bits
+	F4                       // E2M1, two per byte, the first in the low bits
 	F6_E2M3                  // four in three bytes, the first in the low bits
 	F6_E3M2                  // four in three bytes, the first in the low bits
 	U8
@@ -42,37 +43,53 @@ const (
 	U64
 )
 
-// dtypes holds everything that distinguishes one dtype from another.
-var dtypes = [...]struct {
-	name  string
-	order uint16       // in the reference: only the sequence counts, so that a row fits between two
-	bits  uint8        // per element
-	kind  reflect.Kind // of the Go type of an element; 0 where an element is no whole byte
-	raw   reflect.Kind // of the unsigned integer of the element's size; 0 as above
-	float float.Format // in which elements are converted; None if they never are
-}{
-	BOOL:        {"BOOL", 10, 8, reflect.Uint8, reflect.Uint8, float.None},
-	F4:          {"F4", 20, 4, 0, 0, float.F4},
-	F6_E2M3:     {"F6_E2M3", 30, 6, 0, 0, float.E2M3},
-	F6_E3M2:     {"F6_E3M2", 40, 6, 0, 0, float.E3M2},
-	U8:          {"U8", 50, 8, reflect.Uint8, reflect.Uint8, float.U8},
-	I8:          {"I8", 60, 8, reflect.Int8, reflect.Uint8, float.I8},
-	F8_E5M2:     {"F8_E5M2", 70, 8, reflect.Uint8, reflect.Uint8, float.E5M2},
-	F8_E4M3:     {"F8_E4M3", 80, 8, reflect.Uint8, reflect.Uint8, float.E4M3},
-	F8_E8M0:     {"F8_E8M0", 90, 8, reflect.Uint8, reflect.Uint8, float.E8M0},
-	F8_E4M3FNUZ: {"F8_E4M3FNUZ", 100, 8, reflect.Uint8, reflect.Uint8, float.E4M3FNUZ},
-	F8_E5M2FNUZ: {"F8_E5M2FNUZ", 110, 8, reflect.Uint8, reflect.Uint8, float.E5M2FNUZ},
-	I16:         {"I16", 120, 16, reflect.Int16, reflect.Uint16, float.I16},
-	U16:         {"U16", 130, 16, reflect.Uint16, reflect.Uint16, float.U16},
-	F16:         {"F16", 140, 16, reflect.Uint16, reflect.Uint16, float.F16},
-	BF16:        {"BF16", 150, 16, reflect.Uint16, reflect.Uint16, float.BF16},
-	I32:         {"I32", 160, 32, reflect.Int32, reflect.Uint32, float.I32},
-	U32:         {"U32", 170, 32, reflect.Uint32, reflect.Uint32, float.U32},
-	F32:         {"F32", 180, 32, reflect.Float32, reflect.Uint32, float.F32},
-	C64:         {"C64", 190, 64, reflect.Complex64, reflect.Uint64, float.None},
-	F64:         {"F64", 200, 64, reflect.Float64, reflect.Uint64, float.F64},
-	I64:         {"I64", 210, 64, reflect.Int64, reflect.Uint64, float.None},
-	U64:         {"U64", 220, 64, reflect.Uint64, reflect.Uint64, float.None},
+// dtypes holds all properties of each dtype.
+var dtypes = [...]dtypeRow{
+	BOOL:        {"BOOL", 10, 8, reflect.Uint8, reflect.Uint8, float.None, false},
+	F4:          {"F4", 20, 4, 0, 0, float.F4, false},
+	F6_E2M3:     {"F6_E2M3", 30, 6, 0, 0, float.E2M3, false},
+	F6_E3M2:     {"F6_E3M2", 40, 6, 0, 0, float.E3M2, false},
+	U8:          {"U8", 50, 8, reflect.Uint8, reflect.Uint8, float.U8, false},
+	I8:          {"I8", 60, 8, reflect.Int8, reflect.Uint8, float.I8, false},
+	F8_E5M2:     {"F8_E5M2", 70, 8, reflect.Uint8, reflect.Uint8, float.E5M2, false},
+	F8_E4M3:     {"F8_E4M3", 80, 8, reflect.Uint8, reflect.Uint8, float.E4M3, false},
+	F8_E8M0:     {"F8_E8M0", 90, 8, reflect.Uint8, reflect.Uint8, float.E8M0, false},
+	F8_E4M3FNUZ: {"F8_E4M3FNUZ", 100, 8, reflect.Uint8, reflect.Uint8, float.E4M3FNUZ, false},
+	F8_E5M2FNUZ: {"F8_E5M2FNUZ", 110, 8, reflect.Uint8, reflect.Uint8, float.E5M2FNUZ, false},
+	I16:         {"I16", 120, 16, reflect.Int16, reflect.Uint16, float.I16, false},
+	U16:         {"U16", 130, 16, reflect.Uint16, reflect.Uint16, float.U16, false},
+	F16:         {"F16", 140, 16, reflect.Uint16, reflect.Uint16, float.F16, false},
+	BF16:        {"BF16", 150, 16, reflect.Uint16, reflect.Uint16, float.BF16, false},
+	I32:         {"I32", 160, 32, reflect.Int32, reflect.Uint32, float.I32, false},
+	U32:         {"U32", 170, 32, reflect.Uint32, reflect.Uint32, float.U32, false},
+	F32:         {"F32", 180, 32, reflect.Float32, reflect.Uint32, float.F32, false},
+	C64:         {"C64", 190, 64, reflect.Complex64, reflect.Uint64, float.None, false},
+	F64:         {"F64", 200, 64, reflect.Float64, reflect.Uint64, float.F64, false},
+	I64:         {"I64", 210, 64, reflect.Int64, reflect.Uint64, float.None, false},
+	U64:         {"U64", 220, 64, reflect.Uint64, reflect.Uint64, float.None, false},
+}
+
+// A dtypeRow describes a dtype.
+type dtypeRow struct {
+	name   string
+	order  uint16       // position in the reference; numbers have gaps, so that a row fits between two
+	bits   uint8        // size of an element
+	kind   reflect.Kind // Go type of an element; 0 where an element is not a whole byte
+	raw    reflect.Kind // unsigned integer of the element's size; 0 as above
+	float  float.Format // format in which elements are converted; None if they never are
+	padded bool         // whether a tensor ends with unused bits where its elements do not fill its last byte; otherwise there is no such tensor
+}
+
+// bytes returns the size of n elements in bytes. ok is false if no tensor has so many: the row
+// is empty, the number of bits overflows, or they are not whole bytes and the dtype has no padding.
+func (r *dtypeRow) bytes(n uint64) (size int64, ok bool) {
+	hi, lo := bits.Mul64(n, uint64(r.bits))
+	size = int64(lo / 8)
+	if r.padded && lo%8 != 0 {
+		size++
+		lo = 0
+	}
+	return size, r.bits > 0 && hi == 0 && lo%8 == 0
 }
 
 // DTypes yields all dtypes in the order of the reference implementation.
@@ -85,7 +102,7 @@ func DTypes() iter.Seq[DType] {
 	return slices.Values(all)
 }
 
-// compareDTypes compares dtypes in the order of the reference, after invalid ones.
+// compareDTypes compares dtypes in the order of the reference. Invalid ones come first.
 func compareDTypes(a, b DType) int {
 	return cmp.Compare(dtypes[a.known()].order, dtypes[b.known()].order)
 }
@@ -104,7 +121,7 @@ func (d DType) known() DType {
 // Bits returns the size of one element in bits, or 0 if d is invalid.
 func (d DType) Bits() int { return int(dtypes[d.known()].bits) }
 
-// IsFloat reports whether d is a floating-point dtype: F4 to F64, F8_E8M0 too, not C64.
+// IsFloat reports whether d is a floating-point dtype: F4 to F64, including F8_E8M0, but not C64.
 func (d DType) IsFloat() bool { return float.Convertible(d.float(), float.F32) }
 
 // float returns the format in which elements are converted, float.None if d is
@@ -127,7 +144,7 @@ func (d DType) MarshalText() ([]byte, error) {
 	return []byte(dtypes[d].name), nil
 }
 
-// UnmarshalText sets d to the dtype with that spelling. An unknown one is an error and
+// UnmarshalText sets d to the dtype with this spelling. An unknown spelling is an error and
 // leaves d unchanged.
 func (d *DType) UnmarshalText(text []byte) error {
 	if v := parseDType(text); v.valid() {
@@ -137,7 +154,7 @@ func (d *DType) UnmarshalText(text []byte) error {
 	return prefixed(fmt.Errorf("unknown dtype %q", text))
 }
 
-// parseDType returns the dtype with that spelling, 0 if there is none.
+// parseDType returns the dtype with this spelling, 0 if there is none.
 func parseDType(text []byte) DType {
 	for d := range dtypes {
 		if string(text) == dtypes[d].name {

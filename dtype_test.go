@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,38 @@ func TestDTypeOrder(t *testing.T) {
 	for d := range DTypes() {
 		require.Negative(t, compareDTypes(before, d), "%v", d)
 		before = d
+	}
+}
+
+// TestDTypeSizes: elements fill whole bytes, unless the row of a dtype says that the last byte is
+// padded. No dtype of the reference is yet; U3 will be, with 8 elements in 3 bytes.
+func TestDTypeSizes(t *testing.T) {
+	padded := dtypeRow{name: "U3", bits: 3, padded: true}
+	for n, want := range []int64{0, 1, 1, 2, 2, 2, 3, 3, 3, 4} {
+		size, ok := padded.bytes(uint64(n))
+		require.True(t, ok)
+		require.Equal(t, want, size, n)
+		whole := dtypeRow{name: "U3", bits: 3}
+		size, ok = whole.bytes(uint64(n))
+		require.Equal(t, n%8 == 0, ok, n)
+		if ok {
+			require.Equal(t, want, size, n)
+		}
+	}
+	for _, row := range []dtypeRow{padded, {bits: 4}, {bits: 64}} {
+		most := math.MaxUint64 / uint64(row.bits) &^ 7
+		size, ok := row.bytes(most)
+		require.True(t, ok)
+		require.EqualValues(t, most/8*uint64(row.bits), size)
+		for _, more := range []uint64{math.MaxUint64, math.MaxUint64/uint64(row.bits) + 1} {
+			_, ok = row.bytes(more)
+			require.False(t, ok, "%d bits, %d elements", row.bits, more)
+		}
+	}
+	_, ok := dtypes[0].bytes(0)
+	require.False(t, ok)
+	for d := range DTypes() {
+		require.False(t, dtypes[d].padded, "%v", d)
 	}
 }
 

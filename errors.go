@@ -14,17 +14,17 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A FormatError says which rule a file or an index breaks, and where. The bytes are at
-// fault, never an argument.
+// A FormatError reports which rule a file or an index breaks, and where. The bytes are at fault,
+// never an argument.
 type FormatError struct {
-	Offset int64  // in the file, in bytes; -1 if unknown
+	Offset int64  // where in the file, in bytes; -1 if unknown
 	Tensor string // the tensor at fault, "" if none
 	Reason string // the rule, with the numbers found and expected
 
 	truncated bool // the input ends too early
 }
 
-// Unwrap returns [io.ErrUnexpectedEOF] if the file ends too early, else nil.
+// Unwrap returns [io.ErrUnexpectedEOF] if the file ends too early, otherwise nil.
 func (e *FormatError) Unwrap() error {
 	if e.truncated {
 		return io.ErrUnexpectedEOF
@@ -44,8 +44,8 @@ func (e *FormatError) Error() string {
 	return b.String()
 }
 
-// scanError returns an error of a jsonscan.Scanner as a FormatError. The text
-// that was scanned starts at offset base of the file.
+// scanError returns an error of a jsonscan.Scanner as a FormatError. base is the offset in the
+// file at which the scanned text starts.
 func scanError(err error, base int64, tensor []byte) error {
 	var broken *jsonscan.Error
 	if !errors.As(err, &broken) {
@@ -57,12 +57,12 @@ func scanError(err error, base int64, tensor []byte) error {
 // prefixed puts the prefix before an error that leaves the package.
 func prefixed(err error) error { return prefix.Add(err) }
 
-// bare takes the prefix from an error that comes back into the package: from a
-// callback that called one of its exported functions.
+// bare removes the prefix from an error that comes back into the package: from a callback that
+// called one of its exported functions.
 func bare(err error) error { return prefix.Strip(err) }
 
-// A shardError is the error of opening a shard, for a caller that says which one: its text
-// leaves out the paths that end in its name.
+// A shardError is the error of opening a shard, for a caller that names the shard itself: Error
+// omits paths that end in that name.
 type shardError struct {
 	shard string
 	err   error
@@ -81,13 +81,13 @@ func (e *shardError) Error() string {
 	}
 }
 
-// A noTensorError is the error for a name that no tensor has.
+// A noTensorError reports that no tensor has this name.
 type noTensorError string
 
 func (e noTensorError) Error() string        { return "no tensor is named " + quote(string(e)) }
 func (e noTensorError) Is(target error) bool { return target == fs.ErrNotExist }
 
-// tensorError says which tensor an error is about. It returns nil for nil.
+// tensorError adds the name of a tensor to an error about it. It returns nil for nil.
 func tensorError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -99,9 +99,9 @@ func tensorError(name string, err error) error {
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// A readError says where the bytes are that could not be read.
+// A readError names the tensor and the file whose bytes could not be read.
 type readError struct {
-	tensor, file string // "tensor" and its name in the file, and the file's name; one may be ""
+	tensor, file string // "tensor" with its name in the file, and the name of the file; one may be ""
 	err          error
 }
 
@@ -112,7 +112,7 @@ func (e *readError) Error() string {
 	return strings.Join(where, " of ") + ": " + e.err.Error()
 }
 
-// quote quotes a name for an error. A name may be as long as a header.
+// quote quotes a name for an error, and shortens a long one: a name may be as long as a header.
 func quote(name string) string {
 	const limit = 200
 	if len(name) > limit {

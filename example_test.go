@@ -305,6 +305,36 @@ func ExampleTensor_Slice() {
 	// [20 22] <nil>
 }
 
+// Rows by a list of indices, t[[2, 0]] in Python, such as the embeddings of some tokens. The result
+// is a tensor like any other; when it is read, only these rows are.
+func ExampleTensor_Slice_rows() {
+	t, err := safetensors.NewTensor(safetensors.F32, []int{3, 2}, []float32{
+		0, 1,
+		10, 11,
+		20, 21,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var rows []safetensors.Tensor
+	for _, i := range []int{2, 0} {
+		row, err := t.Slice(safetensors.Span(i, i+1))
+		if err != nil {
+			log.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	selected, err := safetensors.Concat(0, rows...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(selected)
+	fmt.Println(safetensors.Append[float32](nil, selected))
+	// Output:
+	// F32 [2,2]
+	// [20 21 0 1] <nil>
+}
+
 // A weight that one framework stores as [in, out] and another as [out, in]. It is
 // transposed when it is read, here by Append, elsewhere by WriteFile.
 func ExampleTensor_Transpose() {
@@ -498,4 +528,58 @@ func ExampleTensor_Bitcast() {
 	// Output:
 	// F4 [1,4]
 	// [0.5 1 6 -6] <nil>
+}
+
+// Are two checkpoints equal, and where not?
+func ExampleEqual() {
+	a, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer a.Close()
+	b := maps.Collect(a.Tensors()) // another one: here, the same with two changes
+	delete(b, "lm_head.weight")
+	if b["model.norm.weight"], err = safetensors.NewTensor(safetensors.F32, []int{32}, make([]float32, 32)); err != nil {
+		log.Fatal(err)
+	}
+
+	for name, t := range a.Tensors() {
+		other, ok := b[name]
+		if !ok {
+			fmt.Println(name, "is only in a")
+			continue
+		}
+		equal, err := safetensors.Equal(t, other)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !equal {
+			fmt.Println(name, "differs")
+		}
+	}
+	// Output:
+	// model.norm.weight differs
+	// lm_head.weight is only in a
+}
+
+// Slices that users write, in a request or on a command line.
+func ExampleParseRanges() {
+	t, err := safetensors.NewTensor(safetensors.I32, []int{4, 3}, []int32{0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ranges, err := safetensors.ParseRanges("2:, -1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	column, err := t.Slice(ranges...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	elements, err := safetensors.Append[int32](nil, column)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(ranges, elements)
+	// Output: [2: -1] [22 32]
 }

@@ -12,17 +12,17 @@ import (
 	xmmap "golang.org/x/exp/mmap"
 )
 
-// A folder is where the files of a checkpoint are: in the operating system, mapped or
-// loaded into memory, or in an fs.FS.
+// A folder is a tree of files that checkpoints are in, with a way to open them: files of the
+// operating system, which are mapped or loaded into memory, or files of an fs.FS.
 type folder struct {
 	osfile.Tree
 	openFile func(name string) (*File, error)
-	atOnce   int // how many files to open concurrently
+	atOnce   int // number of files that are opened concurrently
 }
 
 var (
 	mapped = folder{osfile.OS, openMapped, shardsAtOnce}
-	loaded = folder{osfile.OS, loadFile, 1} // each is read in parallel
+	loaded = folder{osfile.OS, loadFile, 1} // each file is itself read in parallel
 )
 
 func folderOf(tree osfile.Tree) folder {
@@ -30,7 +30,7 @@ func folderOf(tree osfile.Tree) folder {
 	return folder{tree, open, shardsAtOnce}
 }
 
-// openMapped maps a file.
+// openMapped opens a file and maps it.
 func openMapped(name string) (*File, error) {
 	f, size, err := osfile.OpenRegular(name)
 	if err != nil {
@@ -45,7 +45,7 @@ func openMapped(name string) (*File, error) {
 	}
 	data, err := mmap(f, int(size))
 	switch {
-	case err == nil: // for views and gathers: what is contiguous is read from the file
+	case err == nil: // the mapping serves views and gathers; contiguous bytes are read from the file
 		src := file.parts[0].src
 		src.mem, src.mapped = data[src.base:], &mapping{file: f, bytes: data}
 		src.release = func() error { return errors.Join(munmap(data), f.Close()) }
@@ -65,7 +65,7 @@ func openUnmapped(name string) (*File, error) {
 	return openReader(r, int64(r.Len()), r.Close)
 }
 
-// loadFile reads a file into memory.
+// loadFile opens a file and reads it into memory.
 func loadFile(name string) (*File, error) {
 	f, size, err := osfile.OpenRegular(name)
 	if err != nil {
@@ -91,8 +91,8 @@ func loadFile(name string) (*File, error) {
 	return newFile(t, src), nil
 }
 
-// openFileFS opens a file of an fs.FS. One that cannot be read by offset is read to its end,
-// where a zip entry checks its sum.
+// openFileFS opens a file in an fs.FS. A file that cannot be read by offset is read to its end,
+// where an entry of a zip archive checks its sum.
 func openFileFS(fsys fs.FS, name string) (*File, error) {
 	file, size, err := osfile.OpenFS(fsys, name)
 	if err != nil {

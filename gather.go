@@ -1,7 +1,6 @@
 package safetensors
 
 import (
-	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -9,38 +8,14 @@ import (
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
-// A gather lists the bytes of a slice in row-major order: runs of adjacent bytes,
-// found by nested loops.
+// A gather lists the bytes of a slice in row-major order, as runs of adjacent bytes that nested
+// loops find. Strides of its loops are in bytes.
 type gather struct {
-	run   int64         // bytes of a run
-	loops []stride.Loop // the outermost first; all have N ≥ 2
+	run   int64         // size of a run in bytes
+	loops []stride.Loop // outermost loop first; all have N ≥ 2
 }
 
-// gather merges the dimensions of t, which has elements and strides, into as few loops and
-// as long runs as possible. If a run does not fill whole bytes, that is an error.
-func (t Tensor) gather() (g gather, err error) {
-	bits := int64(t.sourceDType().Bits())
-	run, outer := int64(1), len(t.shape) // elements of a run; the dimensions outside of it
-	for outer > 0 && (t.shape[outer-1] == 1 || t.strides[outer-1] == run) {
-		outer--
-		run *= int64(t.shape[outer])
-	}
-	var ok bool
-	if g.run, ok = scaled(run, bits, 8); !ok {
-		return g, fmt.Errorf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
-	}
-	for i, step := range t.strides[:outer] {
-		n := int64(t.shape[i])
-		size, ok := scaled(step, bits, 8)
-		if !ok && n > 1 {
-			return g, fmt.Errorf("every %d-th element of %d bits does not start on a byte boundary", step, bits)
-		}
-		g.add(stride.Loop{N: n, Stride: size})
-	}
-	return g, nil
-}
-
-// add puts a loop into the innermost one, merged with that where it continues it.
+// add puts a loop into the innermost one, and merges the two if possible.
 func (g *gather) add(l stride.Loop) {
 	if k := len(g.loops) - 1; k >= 0 && g.loops[k].Stride == l.N*l.Stride {
 		g.loops[k] = stride.Loop{N: g.loops[k].N * l.N, Stride: l.Stride}
@@ -49,7 +24,7 @@ func (g *gather) add(l stride.Loop) {
 	}
 }
 
-// join makes one run of runs that are adjacent.
+// join merges runs that are adjacent into one.
 func (g *gather) join() {
 	for k := len(g.loops) - 1; k >= 0 && g.loops[k].Stride == g.run; k-- {
 		g.run *= g.loops[k].N
@@ -60,7 +35,7 @@ func (g *gather) join() {
 // inOrder reports whether the runs follow one another in the data, without
 // overlaps: nothing is transposed.
 func (g *gather) inOrder() bool {
-	span := g.run // of the loops further in
+	span := g.run // bytes that the inner loops span
 	for _, l := range slices.Backward(g.loops) {
 		if l.Stride < span {
 			return false
@@ -70,15 +45,14 @@ func (g *gather) inOrder() bool {
 	return true
 }
 
-// scaled returns n × a / b, rounded down, and whether it is whole. n × a may overflow. The bytes
-// of n elements are scaled(n, bits, 8).
+// scaled returns n × a / b, rounded down, and whether the quotient is whole. n × a may overflow.
+// For example, scaled(n, bits, 8) is the number of bytes of n elements.
 func scaled(n, a, b int64) (result int64, whole bool) {
 	return n/b*a + n%b*a/b, n%b*a%b == 0
 }
 
-// columns returns the size of blocks of at most most bytes into which a transposed
-// matrix is best cut: they have whole columns, and enough of them for whole cache
-// lines of its rows.
+// columns returns the size of the blocks, at most most bytes each, into which a transposed matrix
+// is best cut: they have whole columns, and enough of them to fill whole cache lines of its rows.
 func (g *gather) columns(most int64) int64 {
 	const row = 256
 	unit, step, nearest := g.run, g.run, int64(math.MaxInt64)
@@ -92,7 +66,7 @@ func (g *gather) columns(most int64) int64 {
 	return max(most/unit*unit, min(most, unit))
 }
 
-// size returns the bytes that g gathers.
+// size returns the number of bytes that g gathers.
 func (g *gather) size() int64 {
 	n := g.run
 	for _, l := range g.loops {
@@ -101,7 +75,8 @@ func (g *gather) size() int64 {
 	return n
 }
 
-// extent returns how many bytes there are from the first that g gathers to the last.
+// extent returns the number of bytes from the first one that g gathers to the last one, gaps
+// included.
 func (g *gather) extent() int64 {
 	n := g.run
 	for _, l := range g.loops {
@@ -112,17 +87,17 @@ func (g *gather) extent() int64 {
 
 func (g *gather) contiguous() bool { return len(g.loops) == 0 }
 
-// A line is one pass of the innermost loop: count runs of run bytes, the first at
-// off, each stride bytes after the one before.
+// A line is one pass of the innermost loop: count runs of run bytes, the first one at off, each
+// stride bytes after the one before.
 type line struct{ off, run, stride, count int64 }
 
 func (l line) size() int64 { return l.run * l.count }
 
-// span returns the bytes from the first of the line to its last.
+// span returns the number of bytes from the first one of the line to its last one, gaps included.
 func (l line) span() int64 { return (l.count-1)*l.stride + l.run }
 
-// lines yields the lines that make up n bytes of g from position pos on, in data that
-// starts at base. There is a loop.
+// lines yields the lines that make up n bytes of g from position pos on. Their offsets are those
+// in data in which g starts at base. g must have at least one loop.
 func (g *gather) lines(base, pos, n int64) iter.Seq[line] {
 	return func(yield func(line) bool) {
 		inner := g.loops[len(g.loops)-1]
@@ -144,8 +119,8 @@ func (g *gather) lines(base, pos, n int64) iter.Seq[line] {
 	}
 }
 
-// runs yields the runs that make up dst, from position pos on, with their offsets
-// in data that starts at base.
+// runs yields the runs of g that make up dst, from position pos on: the offset of each in data in
+// which g starts at base, and its place in dst.
 func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
 		dst := dst
@@ -160,7 +135,7 @@ func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 	}
 }
 
-// runAt returns where a run starts, by its number.
+// runAt returns the offset at which a run starts, by its number.
 func (g *gather) runAt(number int64) int64 {
 	off := int64(0)
 	for i := len(g.loops) - 1; i >= 0; i-- {
@@ -170,19 +145,19 @@ func (g *gather) runAt(number int64) int64 {
 	return off
 }
 
-// copyFrom gathers a line from memory whose first byte is number base of the data
-// buffer.
+// copyFrom gathers a line from memory. base is the offset in the data buffer of the first byte of
+// from.
 func (l line) copyFrom(dst, from []byte, base int64) {
 	stride.Line(dst, from[l.off-base:][:l.span()], int(l.run), int(l.stride), int(l.count))
 }
 
-// dense reports whether it is cheaper to read the gaps between the runs than to
-// skip them: a gap is shorter than a page, which disks read as a whole, or the runs
-// are a quarter or more of the bytes.
+// dense reports whether it is cheaper to read the gaps between the runs than to skip them. That
+// is so if a gap is shorter than a page, which disks read as a whole, or if the runs are at least
+// a quarter of the bytes.
 func (l line) dense() bool {
 	const (
 		page    = 4 << 10
-		largest = 16 << 10 // rows of 28 kB with such gaps were read twice as fast one by one
+		largest = 16 << 10 // with larger gaps, rows of 28 kB were read twice as fast one by one
 	)
 	gap := l.stride - l.run
 	return gap < page || l.run*4 >= l.stride && gap <= largest

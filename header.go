@@ -2,20 +2,18 @@ package safetensors
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
-	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
 // A Header is the table at the start of a file.
 type Header struct {
 	Metadata  map[string]string // nil if the file has none
-	Tensors   []TensorInfo      // in file (offset) order; ties, zero-size tensors, in header order
+	Tensors   []TensorInfo      // in the order of their data offsets; zero-size tensors with equal offsets are in header order
 	DataStart int64             // where the data buffer starts in the file: 8 + header length
 }
 
@@ -36,84 +34,12 @@ func (h *Header) Tensor(name string) (TensorInfo, bool) {
 	return h.Tensors[i], true
 }
 
-// ReadHeader reads and checks a header, exactly Header.DataStart bytes of r. It cannot check
-// that the tensors fill the file: compare the end of the last. Any other broken rule is
-// a *[FormatError]; if r ends early, it wraps [io.ErrUnexpectedEOF]. Errors of r are
-// wrapped. Memory grows with the bytes that arrive.
-func ReadHeader(r io.Reader) (*Header, error) {
-	if r == nil {
-		return nil, prefixed(errors.New("reading a header: the io.Reader is nil"))
-	}
-	t, err := streamedTable(r)
-	if err != nil {
-		return nil, prefixed(err)
-	}
-	return t.header(), nil
-}
-
-// readGrowing reads length bytes of what r is into memory that never exceeds four times what
-// has arrived, or firstRead. If r ends before, the error is io.EOF. On error it returns the
-// bytes read so far.
-func readGrowing(what string, r io.Reader, length int64) ([]byte, error) {
-	b := alignedBytes(min(length, firstRead))
-	for n := 0; int64(n) < length; {
-		if n == len(b) {
-			size := min(length, 4*int64(n))
-			if err := mem.CheckSize(size); err != nil {
-				return b, err
-			}
-			b = append(alignedBytes(size)[:0], b...)[:size]
-		}
-		m, err := r.Read(b[n:])
-		if m < 0 || m > len(b)-n {
-			m, err = 0, fmt.Errorf("%T read %d of %d bytes", r, m, len(b)-n)
-		}
-		switch n += m; {
-		case err == nil || int64(n) == length:
-		case err == io.EOF:
-			return b[:n], err
-		default:
-			return b[:n], fmt.Errorf("reading %s: %w", what, err)
-		}
-	}
-	return b, nil
-}
-
-// alignedBytes returns n bytes that the caller fills, at an address that suits all dtypes.
-func alignedBytes(n int64) []byte {
-	return mem.BytesOf(mem.Extend([]uint64(nil), int((n+7)/8)))[:n:n]
-}
-
-// firstRead is how many bytes are read first in search of a header. They cover
-// the headers of most models in one file.
-const firstRead = 64 << 10
-
-// readTable reads the header of a file of size bytes with as few reads as its
-// length allows, one if it ends within firstRead.
-func readTable(r io.ReaderAt, size int64) (*table, error) {
-	head := make([]byte, min(size, firstRead))
-	if err := readFull(r, head, 0); err != nil {
-		return nil, fmt.Errorf("reading the header: %w", err)
-	}
-	length, err := checkHeaderLength(head, size)
-	if err != nil {
-		return nil, err
-	}
-	text := mem.Allocate[byte](int(length)) // which the table keeps, without the rest of head
-	mem.Prepare(text, 0, length)
-	n := copy(text, head[prefixSize:])
-	if err := readFull(r, text[n:], int64(len(head))); err != nil {
-		return nil, fmt.Errorf("reading the header: %w", err)
-	}
-	return parseHeader(text, size-prefixSize-length)
-}
-
-// A table is a validated header in compact form. It does not change after it is
-// made, so that everybody may read it concurrently.
+// A table is a validated header in compact form. It does not change after it is made, so that it
+// may be read concurrently.
 type table struct {
-	text     string    // the header, its strings decoded in place
-	entries  []entry   // in file (offset) order
-	dims     []int     // the shapes of all tensors, one after another
+	text     string    // text of the header, with its strings decoded in place
+	entries  []entry   // in the order of their data offsets
+	dims     []int     // shapes of all tensors, one after another
 	metadata []member  // in header order; nil if the header has none
 	names    nameIndex // finds entries by name
 }
@@ -126,9 +52,8 @@ type entry struct {
 	shape      packedShape
 }
 
-// A packedShape is the rank, the number of the first dimension in table.dims, and
-// the dtype. A header has room for half as many dimensions as bytes, so that 28
-// bits hold either number.
+// A packedShape holds the rank, the index of the first dimension in table.dims, and the dtype. A
+// header has at most half as many dimensions as bytes, so that 28 bits hold either number.
 type packedShape uint64
 
 func packShape(rank, first int, d DType) packedShape {
@@ -148,10 +73,10 @@ func (t *table) shape(e *entry) []int {
 	return t.dims[e.shape.first():][:rank:rank]
 }
 
-// size returns the bytes before the data buffer.
+// size returns the number of bytes before the data buffer.
 func (t *table) size() int64 { return prefixSize + int64(len(t.text)) }
 
-// dataSize returns the bytes that the tensors occupy.
+// dataSize returns the number of bytes that the tensors occupy.
 func (t *table) dataSize() int64 {
 	if len(t.entries) == 0 {
 		return 0
@@ -159,8 +84,7 @@ func (t *table) dataSize() int64 {
 	return t.entries[len(t.entries)-1].end
 }
 
-// at returns the number of the tensor that has the byte at an offset of the data
-// buffer, -1 if none has.
+// at returns the index of the tensor that contains this offset of the data buffer, or -1.
 func (t *table) at(off int64) int {
 	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].end > off })
 	if off < 0 || i == len(t.entries) {
@@ -177,10 +101,10 @@ func (t *table) metadataMap() map[string]string {
 	return mapOf(t.text, t.metadata)
 }
 
-// A member is one of a JSON object of strings.
+// A member is a key and its value in a JSON object of strings.
 type member struct{ key, value jsonscan.Span }
 
-// mapOf returns the members of an object in a text.
+// mapOf returns the members of an object as a map. text is the text that they are spans of.
 func mapOf(text string, members []member) map[string]string {
 	str := func(s jsonscan.Span) string { return text[s.Off:][:s.Len] }
 	all := make(map[string]string, len(members))
@@ -190,11 +114,13 @@ func mapOf(text string, members []member) map[string]string {
 	return all
 }
 
-// header returns the table in its public form, which shares only strings with it.
+// header returns the table as a Header, which shares only strings with it.
 func (t *table) header() *Header {
-	public := *t
-	public.dims = slices.Clone(t.dims)
-	t = &public
+	n := 0
+	for i := range t.entries {
+		n += t.entries[i].shape.rank()
+	}
+	dims := make([]int, 0, n) // copied, because tensors with equal shapes share one in the table
 	h := &Header{
 		Metadata:  t.metadataMap(),
 		Tensors:   make([]TensorInfo, len(t.entries)),
@@ -202,27 +128,29 @@ func (t *table) header() *Header {
 	}
 	for i := range t.entries {
 		e := &t.entries[i]
+		first := len(dims)
+		dims = append(dims, t.shape(e)...)
 		h.Tensors[i] = TensorInfo{
 			Name:        t.str(e.name),
 			DType:       e.shape.dtype(),
-			Shape:       t.shape(e),
+			Shape:       dims[first:len(dims):len(dims)],
 			DataOffsets: [2]int64{e.begin, e.end},
 		}
 	}
 	return h
 }
 
-// sortByOffset brings the entries from header order into offset order, where a
-// zero-size tensor comes before the tensor that starts at the same offset.
+// sortByOffset sorts the entries, which are in header order, by offset. A zero-size tensor comes
+// before the tensor that starts at the same offset.
 func (t *table) sortByOffset() {
 	slices.SortFunc(t.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end),
-			cmp.Compare(a.name.Off, b.name.Off)) // the last is header order
+			cmp.Compare(a.name.Off, b.name.Off)) // the offset of the name gives header order
 	})
 }
 
-// checkNames indexes the names and checks that tensor names and metadata keys are
-// unique, however they are spelled.
+// checkNames makes the index of names, and checks that tensor names and metadata keys are unique
+// after decoding.
 func (t *table) checkNames() error {
 	var duplicate int
 	if t.names, duplicate = newNameIndex(len(t.entries), t.name); duplicate >= 0 {
@@ -235,8 +163,8 @@ func (t *table) checkNames() error {
 	return nil
 }
 
-// checkLayout checks that the tensors follow one another from the first byte of
-// the data buffer on.
+// checkLayout checks that the tensors fill the data buffer from its first byte on, without holes
+// and overlaps.
 func (t *table) checkLayout() error {
 	end := int64(0)
 	for i := range t.entries {
@@ -245,6 +173,9 @@ func (t *table) checkLayout() error {
 			found := "an overlap"
 			if e.begin > end {
 				found = fmt.Sprintf("a hole of %d bytes", e.begin-end)
+				if i == 0 && t.headerEndsAt(e.begin) {
+					found += "; offsets count from the end of the header"
+				}
 			}
 			return t.fail(e, fmt.Sprintf("data offsets start at %d, but the tensors before it end at %d: %s", e.begin, end, found))
 		}
@@ -253,7 +184,29 @@ func (t *table) checkLayout() error {
 	return nil
 }
 
+// headerEndsAt reports whether an offset may be the end of the header in somebody's count: with or
+// without the header length before it, and the spaces after it.
+func (t *table) headerEndsAt(off int64) bool {
+	text := int64(len(strings.TrimRight(t.text, " ")))
+	return text <= off && off <= t.size()
+}
+
 // fail returns an error about the name of an entry.
 func (t *table) fail(e *entry, broken string) error {
 	return &FormatError{Offset: prefixSize + int64(e.name.Off), Tensor: t.str(e.name), Reason: broken}
+}
+
+// checkDataSize checks that the tensors of a table fill a data buffer with this size in bytes, -1
+// if unknown.
+func (t *table) checkDataSize(size int64) error {
+	end, reason := t.dataSize(), ""
+	switch {
+	case size < 0 || end == size:
+		return nil
+	case end > size:
+		reason = fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, the file has %d", end, size)
+	default:
+		reason = fmt.Sprintf("the tensors end at %d, but the data buffer has %d bytes: %d belong to no tensor", end, size, size-end)
+	}
+	return &FormatError{Offset: t.size() + min(end, size), Reason: reason, truncated: end > size}
 }

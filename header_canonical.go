@@ -14,19 +14,19 @@ import (
 //
 //	,"name":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}
 //
-// The fast path reads entries of that spelling and nothing else. At the first
-// surprise it leaves the entry to the general path in header_parse.go: it may
-// skip work, but never decides that something is wrong.
+// The fast path reads entries with that spelling and nothing else. At the first difference it
+// leaves the entry to the general path in header_parse.go. It may skip work, but never decides
+// that something is wrong.
 //
-// Each part of an entry has a method that takes the position where the part
-// starts and returns where it ends, or 0 if it is not canonical. Two things cost
-// time here: the number of instructions, and waiting for the length of one part
-// before the next can be read. So tokens are compared with constants, in place,
-// which the compiler does up to 16 bytes; and what the previous entry predicts
-// (its dtype, its end offset) is compared, not parsed again.
+// Each part of an entry has a method that takes the position at which the part starts and returns
+// the position at which it ends, or 0 if it is not canonical. Two things cost time here: the
+// number of instructions, and waiting for the length of one part before the next can be read. So
+// tokens are compared with constants in place, which the compiler does well for up to 16 bytes.
+// And texts that earlier entries predict, such as the offset at which the last one ended, are
+// compared instead of parsed again.
 
-// canonicalEntry reads a comma and the entry after it. If it returns false, it has read
-// nothing.
+// canonicalEntry reads a comma and the entry after it. If it returns false, the position and the
+// table are unchanged.
 func (p *parser) canonicalEntry() bool {
 	const before = `,"`
 	at := p.Pos + len(before)
@@ -38,83 +38,92 @@ func (p *parser) canonicalEntry() bool {
 		return false
 	}
 	e := p.next(jsonscan.Span{Off: uint32(at), Len: uint32(n)})
-	if at = p.canonicalDType(at + n); at == 0 {
+	at += n
+	if len(p.Text)-at < window {
 		return false
 	}
-	if at = p.canonicalShape(at); at != 0 {
-		at = p.canonicalOffsets(at, e)
+	k := p.knownAt(at)
+	end := at + int(k.text.Len)
+	known := k.text.Len > 0 && end <= len(p.Text) && string(p.Text[at:end]) == string(p.Bytes(k.text))
+	ok := known || p.learn(k, at)
+	if ok {
+		at = p.canonicalOffsets(at+int(k.text.Len), e)
+		ok = at != 0 && e.begin <= e.end && e.end-e.begin == k.size
 	}
-	if at == 0 || p.add(e) != "" {
-		p.t.dims = p.t.dims[:p.first]
+	if !ok {
+		if !known { // the general path will add these dimensions itself
+			p.t.dims = p.t.dims[:p.first]
+			k.text.Len = 0
+		}
 		return false
 	}
+	e.shape = k.shape
+	p.commit(e)
 	p.Pos = at
 	return true
 }
 
-// window is the lookahead in bytes that canonicalDType and canonicalOffsets
-// demand. It exceeds anything they read, so one bounds check covers each.
+// A known is the text between a name and its data offsets, with the dtype and the shape that it
+// spells. Every layer of a model repeats the same few of these texts, so the parser parses each
+// only once.
+type known struct {
+	text  jsonscan.Span // from the closing quote of the name to the opening bracket of the offsets; empty if there is none
+	shape packedShape
+	size  int64 // size of the data in bytes
+}
+
+// knownAt returns the slot for the text that starts at a position, after which there must be
+// window bytes. The bytes at which the shape usually starts select the slot, which may hold
+// another text.
+func (p *parser) knownAt(at int) *known {
+	const (
+		shape  = len(`":{"dtype":"BF16","shape":`) // the usual length: for other dtypes texts only share slots more often
+		golden = 0x9e3779b97f4a7c15                // 2^64 divided by the golden ratio
+	)
+	b := (*[window]byte)(p.Text[at:])
+	h := binary.LittleEndian.Uint64(b[shape:])*golden ^ binary.LittleEndian.Uint64(b[shape+6:])
+	return &p.known[h*golden>>58]
+}
+
+// learn parses the text that starts at a position and puts it into k. It returns false if the
+// text is not canonical, or if no tensor can have this dtype and shape.
+func (p *parser) learn(k *known, start int) bool {
+	const offsets = `,"data_offsets":[`
+	at := p.canonicalDType(start)
+	if at == 0 {
+		return false
+	}
+	if at = p.canonicalShape(at); at == 0 || len(p.Text)-at < window || string(p.Text[at:][:len(offsets)]) != offsets {
+		return false
+	}
+	at += len(offsets)
+	dims := p.t.dims[p.first:]
+	size, ok := byteSize(p.dtype, dims)
+	*k = known{jsonscan.Span{Off: uint32(start), Len: uint32(at - start)}, packShape(len(dims), p.first, p.dtype), size}
+	if !ok {
+		k.text.Len = 0
+	}
+	return ok
+}
+
+// window is the number of bytes that must follow for knownAt, canonicalDType and
+// canonicalOffsets. It exceeds everything they read, so that each needs only one bounds check.
 const window = 64
 
 // canonicalDType reads from the closing quote of the name to the opening bracket
 // of the shape.
 func (p *parser) canonicalDType(at int) int {
 	const before, after = `":{"dtype":"`, `","shape":[`
-	if len(p.Text)-at < window {
-		return 0
-	}
-	b := (*[window]byte)(p.Text[at:])
+	b := p.Text[at:][:window]
 	if string(b[:len(before)]) != before {
 		return 0
 	}
-	n := p.spelledDType(b[len(before):])
-	if c := b[len(before)+n:]; n == 0 || len(c) < len(after) || string(c[:len(after)]) != after {
+	b = b[len(before):]
+	n := max(bytes.IndexByte(b, '"'), 0)
+	if p.dtype = parseDType(b[:n]); !p.dtype.valid() || !bytes.HasPrefix(b[n:], []byte(after)) {
 		return 0
 	}
 	return at + len(before) + n + len(after)
-}
-
-// spellings tells the dtypes whose names are shorter than eight bytes apart by one
-// word of text.
-var spellings = func() (all [len(dtypes)]spelling) {
-	for d, row := range dtypes {
-		if n := len(row.name); 0 < n && n < 8 {
-			all[d] = spelling{length: n, shift: uint(8 * (7 - n))}
-			all[d].text = binary.LittleEndian.Uint64([]byte(row.name + `"       `)[:8]) << all[d].shift
-		}
-	}
-	return all
-}()
-
-// A spelling is the name of a dtype and the closing quote after it. Names too
-// long for a word have the zero spelling. It matches eight zero bytes only, and as a
-// name of length 0, which is not canonical.
-type spelling struct {
-	text   uint64 // in the high bytes, its first byte in the lowest of them
-	shift  uint   // shifts what follows the quote out of a word of text
-	length int    // of the name
-}
-
-func (s *spelling) is(text uint64) bool { return text<<(s.shift&63) == s.text }
-
-// spelledDType reads the dtype at the start of b into p.dtype and returns the
-// length of its name, or 0.
-func (p *parser) spelledDType(b []byte) int {
-	text := binary.LittleEndian.Uint64(b)
-	if s := &spellings[p.dtype]; s.is(text) { // the dtype of the previous entry is the likeliest
-		return s.length
-	}
-	for d := range spellings {
-		if s := &spellings[d]; s.is(text) {
-			p.dtype = DType(d)
-			return s.length
-		}
-	}
-	n := max(bytes.IndexByte(b, '"'), 0)
-	if p.dtype = parseDType(b[:n]); !p.dtype.valid() {
-		return 0
-	}
-	return n
 }
 
 // canonicalShape reads the dimensions and the closing bracket.
@@ -146,17 +155,12 @@ func (p *parser) canonicalShape(at int) int {
 
 // canonicalOffsets reads the data offsets and the end of the entry.
 func (p *parser) canonicalOffsets(at int, e *entry) int {
-	const before, bracket, after = `,"data_offsets":`, '[', `]}`
+	const after = `]}`
 	if len(p.Text)-at < window {
 		return 0
 	}
-	b := (*[window]byte)(p.Text[at:])
-	if string(b[:len(before)]) != before || b[len(before)] != bracket {
-		return 0
-	}
-	at += len(before) + 1
-	c := b[len(before)+1:]
-	// A tensor starts where the previous one ends: the digits are the same.
+	c := (*[window]byte)(p.Text[at:])[:]
+	// A tensor usually starts where the previous one ends, with the same digits.
 	digits := p.Text[p.endText.Off:][:p.endText.Len]
 	n := len(digits)
 	if 0 < n && n <= jsonscan.MaxDigits && string(c[:n]) == string(digits) {

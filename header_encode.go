@@ -12,19 +12,21 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// encodeHeader appends to b the prefix and the header of a file with those tensors,
-// laid out one after another in the order given, byte for byte as the reference
-// implementation writes them. It also returns where the data of each starts, and where
-// that of the last ends. Metadata keys are sorted, where the reference leaves them in
-// random order.
+// encodeHeader appends to b the prefix and the header of a file with these tensors, which follow
+// one another in the order given, byte for byte as the reference implementation writes them.
+// bounds holds the offset at which the data of each tensor starts, then the end of the last one.
+// Metadata keys are sorted, whereas the reference leaves them in random order.
+//
+// Spaces fill the header up so that the data buffer starts at a multiple of align bytes, a
+// power of two, in the file; of 8 bytes if align is less.
 //
 // It checks every rule of a header except that names are unique.
-func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (header []byte, bounds []int64, err error) {
+func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string, align int) (header []byte, bounds []int64, err error) {
 	if broken := checkMetadata(metadata); broken != "" {
 		return nil, nil, errors.New(broken)
 	}
 	start := len(b) + prefixSize
-	b = append(mem.Extend(b, prefixSize+headerSizeHint(tensors, metadata))[:start], '{')
+	b = append(mem.Extend(b, prefixSize+headerSizeHint(tensors, metadata)+min(max(align, 0), maxPage))[:start], '{')
 	if metadata != nil {
 		b = appendMetadata(b, metadata)
 		if len(tensors) > 0 {
@@ -38,18 +40,23 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (h
 		}
 	}
 	b = append(e.b, '}')
-	for (len(b)-start)%headerAlignment != 0 {
-		b = append(b, ' ')
-	}
-	length := len(b) - start
-	if length > maxHeaderLength {
+	length := int64(len(b) - start)
+	padding := -(prefixSize + length) & int64(max(align, headerAlignment)-1)
+	if length += padding; length > maxHeaderLength {
 		return nil, nil, fmt.Errorf("a header of %d bytes exceeds the limit of %d", length, maxHeaderLength)
+	}
+	for range padding {
+		b = append(b, ' ')
 	}
 	binary.LittleEndian.PutUint64(b[start-prefixSize:], uint64(length))
 	return b, e.bounds, nil
 }
 
-// headerSizeHint estimates the length of a header, from above.
+// maxPage limits the bytes that encodeHeader reserves for spaces before it knows how many it
+// needs.
+const maxPage = 64 << 10
+
+// headerSizeHint returns an upper estimate of the length of a header.
 func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
 	n := 64
 	for key, value := range metadata {
@@ -83,19 +90,19 @@ type headerEncoder struct {
 	b       []byte
 	tensors []TensorInfo
 	bounds  []int64
-	begin   []byte // the digits of the next tensor's start: an alias into b, which keeps its bytes when b moves
+	begin   []byte // digits of the next tensor's start: a slice of b, which keeps its bytes when b is reallocated
 
-	// known has the entries of recent tensors by a hash of their dtype and shape,
-	// because the same few are in every layer of a model.
+	// known holds the entries of recent tensors by a hash of their dtype and shape, because the
+	// same few are in every layer of a model.
 	known [64]struct {
-		tensor   int   // its number + 1
-		off, end int   // the text between name and data offsets, in b
-		size     int64 // of the data
+		tensor   int   // index of the tensor + 1; 0 if the slot is empty
+		off, end int   // place in b of the text between name and data offsets
+		size     int64 // size of the data in bytes
 	}
 }
 
-// entry appends the entry of tensor i. It returns the rule that is broken, if one
-// is.
+// entry appends the entry of tensor i. It returns the rule that the tensor breaks, "" if it
+// breaks none.
 func (e *headerEncoder) entry(i int) (broken string) {
 	info := &e.tensors[i]
 	if i > 0 {
@@ -126,8 +133,8 @@ func (e *headerEncoder) entry(i int) (broken string) {
 	return ""
 }
 
-// dtypeAndShape appends the text between name and data offsets, and returns the
-// size of the data.
+// dtypeAndShape appends the text between name and data offsets, and returns the size of the data
+// in bytes, or the rule that is broken.
 func (e *headerEncoder) dtypeAndShape(i int) (size int64, broken string) {
 	info := &e.tensors[i]
 	hash := uint64(info.DType)

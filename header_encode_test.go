@@ -50,7 +50,7 @@ func TestEncodeAgainstNaive(t *testing.T) {
 			dtype := []DType{U8, BF16, F32, I64}[random.IntN(4)]
 			tensors = append(tensors, TensorInfo{Name: name, DType: dtype, Shape: shape})
 		}
-		header, bounds, err := encodeHeader([]byte("before"), tensors, nil)
+		header, bounds, err := encodeHeader([]byte("before"), tensors, nil, 0)
 		require.NoError(t, err)
 		require.Len(t, bounds, len(tensors)+1)
 		require.Equal(t, "before"+string(naiveHeader(tensors)), string(header))
@@ -60,10 +60,10 @@ func TestEncodeAgainstNaive(t *testing.T) {
 // TestEncodeOverflow: the sum of the sizes must fit, also of a shape that came before.
 func TestEncodeOverflow(t *testing.T) {
 	quarter := TensorInfo{DType: U8, Shape: []int{math.MaxInt32, 1 << 30}} // nearly 2^61
-	_, bounds, err := encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 4), nil)
+	_, bounds, err := encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 4), nil, 0)
 	require.NoError(t, err)
 	require.Greater(t, bounds[4], int64(1<<62))
-	_, _, err = encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 5), nil)
+	_, _, err = encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 5), nil, 0)
 	require.ErrorContains(t, err, "the data offsets overflow 63 bits")
 }
 
@@ -91,6 +91,7 @@ func TestDuplicateName(t *testing.T) {
 	}
 }
 
+// TestEncodeAllocations: writing the header of a large model takes at most five allocations.
 func TestEncodeAllocations(t *testing.T) {
 	h := &Header{Tensors: llama70B(80)}
 	slices.SortFunc(h.Tensors, func(a, b TensorInfo) int { return strings.Compare(a.Name, b.Name) }) // as files have them
@@ -106,10 +107,10 @@ func TestLimitIsExact(t *testing.T) {
 	}
 	longest := maxHeaderLength - len(`{"__metadata__":{"k":""}}`)
 	value := strings.Repeat("x", longest+1)
-	header, _, err := encodeHeader(nil, nil, map[string]string{"k": value[:longest]})
+	header, _, err := encodeHeader(nil, nil, map[string]string{"k": value[:longest]}, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, maxHeaderLength, must(checkHeaderLength(header, -1)))
-	_, _, err = encodeHeader(nil, nil, map[string]string{"k": value})
+	_, _, err = encodeHeader(nil, nil, map[string]string{"k": value}, 0)
 	require.EqualError(t, err, "a header of 100000008 bytes exceeds the limit of 100000000")
 	_, err = checkHeaderLength(binary.LittleEndian.AppendUint64(nil, maxHeaderLength+1), -1)
 	require.EqualError(t, err, "header length 100000001 exceeds the limit of 100000000 (at byte 0)")

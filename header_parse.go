@@ -3,28 +3,30 @@ package safetensors
 import (
 	"math"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// A parser turns the text of a header into a table. It applies the rules of
-// validate.go as soon as it knows what they need.
+// A parser turns the text of a header into a table. It checks each rule of validate.go as soon as
+// it has read the values that the rule needs.
 type parser struct {
 	jsonscan.Scanner
 	t         table
-	tensor    jsonscan.Span // the name of the tensor whose entry is being read, for errors
-	scattered bool          // an entry does not start where the one before it ends
+	tensor    jsonscan.Span // name of the tensor whose entry is being read, for errors
+	scattered bool          // some entry does not start where the one before it ends
 	sawMeta   bool          // __metadata__ was read, perhaps null
-	first     int           // number of the first dimension,
-	dtype     DType         // and dtype of the last entry
-	end       int64         // of the last canonical entry,
-	endText   jsonscan.Span // and its spelling in the text
-	slow      bool          // never take the fast path: the tests compare the two
+	first     int           // index in t.dims of the first dimension,
+	dtype     DType         // and dtype, of the last entry
+	end       int64         // end offset of the last canonical entry,
+	endText   jsonscan.Span // and its digits in the text
+	slow      bool          // the fast path is never taken: tests compare the two
+	known     [64]known     // texts of recent canonical entries, each in the slot that knownAt chooses
 }
 
-// parseHeader checks a header, which it owns from now on, and returns its table.
-// dataSize is the size of the data buffer, -1 if unknown.
+// parseHeader checks a header and returns its table, which keeps text. dataSize is the size of
+// the data buffer in bytes, -1 if unknown.
 func parseHeader(text []byte, dataSize int64) (*table, error) {
 	p := newParser(text)
 	return p.parse(dataSize)
@@ -60,12 +62,12 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 	return t, nil
 }
 
-// header reads the whole text: one object, and white space before, in and after it. Writers
-// may align the data with either.
+// header reads the whole text: one object, and white space before, in and after it, which writers
+// may use to align the data.
 func (p *parser) header() error {
 	err := p.Object("an object, the header", func(name jsonscan.Span) (err error) {
 		if string(p.Bytes(name)) == metadataKey {
-			err = p.metadata()
+			err = p.metadata(name)
 		} else {
 			err = p.entry(name)
 		}
@@ -79,8 +81,8 @@ func (p *parser) header() error {
 	return p.End("the header")
 }
 
-// metadata reads the value of __metadata__: an object of strings, or null.
-func (p *parser) metadata() error {
+// metadata reads the value of __metadata__, which is what name holds: an object of strings, or null.
+func (p *parser) metadata(name jsonscan.Span) error {
 	if p.sawMeta {
 		return p.Fail(p.Pos, "duplicate %s", metadataKey)
 	}
@@ -88,15 +90,31 @@ func (p *parser) metadata() error {
 	if p.Literal("null") {
 		return nil
 	}
-	p.t.metadata = []member{} // perhaps it stays empty
+	p.t.metadata = []member{} // not nil, even if it stays empty
 	return p.Object("an object of strings, the metadata", func(key jsonscan.Span) error {
-		value, err := p.String("a string metadata value")
+		p.Space()
+		if p.Pos < len(p.Text) && p.Text[p.Pos] != '"' {
+			return p.notString(name, key)
+		}
+		value, err := p.String("a string, the value of a metadata key")
 		p.t.metadata = append(jsonscan.Reserve(&p.Scanner, p.t.metadata, 1, len(`"":"",`)), member{key, value})
 		return err
 	})
 }
 
-// entry reads the value of a tensor's name.
+// notString returns the error for the value of a metadata key that is not a string. The arrays of
+// an entry show that a writer took __metadata__ for the name of a tensor.
+func (p *parser) notString(name, key jsonscan.Span) error {
+	text := string(p.Bytes(key))
+	if (text == "shape" || text == "data_offsets") && p.Byte('[') {
+		p.tensor = name
+		return p.Fail(int(name.Off), "%s", nameReserved)
+	}
+	found, _ := utf8.DecodeRune(p.Text[p.Pos:])
+	return p.Fail(p.Pos, "metadata key %s: found %q, but values are strings: write JSON as a string", quote(text), found)
+}
+
+// entry reads the entry of a tensor, the value of its name.
 func (p *parser) entry(name jsonscan.Span) error {
 	p.tensor = name
 	p.Space()
@@ -112,8 +130,8 @@ func (p *parser) entry(name jsonscan.Span) error {
 	return nil
 }
 
-// fields reads an entry of any spelling: an object of the three fields in any
-// order, each once, and of unknown ones, which are ignored.
+// fields reads an entry with any legal spelling: an object with the three fields in any order,
+// each once, and with unknown fields, which are ignored.
 func (p *parser) fields(e *entry) error {
 	var seen [3]bool
 	err := p.Object("an object, the entry of a tensor", func(key jsonscan.Span) (err error) {
@@ -126,7 +144,7 @@ func (p *parser) fields(e *entry) error {
 		case "data_offsets":
 			field, err = 2, p.readOffsets(e)
 		default:
-			return p.Skip(2) // within the header and the entry
+			return p.Skip(2) // depth: within the header and the entry
 		}
 		if err == nil && seen[field] {
 			err = p.Fail(int(key.Off)-1, "duplicate field %q", p.Bytes(key))
@@ -192,9 +210,9 @@ func (p *parser) addDim(dim int) {
 	p.t.dims = append(p.t.dims, dim)
 }
 
-// next returns the slot after the last entry, which is not yet part of the
-// table; add commits it. The pointer is valid until the next call of next. It
-// also reserves room for 8 dimensions, more than any usual rank.
+// next returns the slot after the last entry. It is not yet part of the table; add or commit adds
+// it. The pointer is valid until the next call of next. next also reserves room for 8 dimensions,
+// more than any usual rank.
 func (p *parser) next(name jsonscan.Span) *entry {
 	const leastEntry, usualRank, leastDim = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`), 8, len(`0,`)
 	t := &p.t
@@ -210,8 +228,8 @@ func (p *parser) next(name jsonscan.Span) *entry {
 	return e
 }
 
-// add completes an entry of next with the dtype and the dimensions that were
-// read, and makes it part of the table unless it breaks a rule.
+// add completes an entry of next with the dtype and the dimensions that were read, and adds it to
+// the table. If the entry breaks a rule, add returns the rule and adds nothing.
 func (p *parser) add(e *entry) (broken string) {
 	t := &p.t
 	shape := t.dims[p.first:]
@@ -219,6 +237,13 @@ func (p *parser) add(e *entry) (broken string) {
 		return broken
 	}
 	e.shape = packShape(len(shape), p.first, p.dtype)
+	p.commit(e)
+	return ""
+}
+
+// commit adds the entry that next returned to the table.
+func (p *parser) commit(e *entry) {
+	t := &p.t
 	n, end := len(t.entries), int64(0)
 	if n > 0 {
 		end = t.entries[n-1].end
@@ -227,5 +252,4 @@ func (p *parser) add(e *entry) (broken string) {
 		p.scattered = true
 	}
 	t.entries = t.entries[:n+1]
-	return ""
 }

@@ -91,6 +91,19 @@ func parseBothWays(t testing.TB, text []byte, dataSize int64) (*table, error) {
 	return fast, err
 }
 
+// TestShapesStandOnce: an entry that the fast path begins and leaves to the general path adds its
+// shape to the table once, so that the memory of a hostile header stays in proportion.
+func TestShapesStandOnce(t *testing.T) {
+	const entries, rank = 50, 20
+	var text strings.Builder
+	for i := range entries {
+		fmt.Fprintf(&text, `,"%d":{"dtype":"U8","shape":[%d%s],"data_offsets":[0,0],"x":0}`, i, i, strings.Repeat(",0", rank-1))
+	}
+	table, err := parseBothWays(t, []byte("{"+text.String()[1:]+"}"), 0)
+	require.NoError(t, err)
+	require.Len(t, table.dims, entries*rank)
+}
+
 // requireValidTable checks the invariants of a table: names are unique and found,
 // and the tensors fill the data buffer, in order. dataSize is -1 if unknown.
 func requireValidTable(t testing.TB, h *table, dataSize int64) {

@@ -62,7 +62,7 @@ func llama70B(layers int) []TensorInfo {
 // data buffer.
 func headerText(t testing.TB, tensors []TensorInfo) (text []byte, dataSize int64) {
 	t.Helper()
-	text, bounds, err := encodeHeader(nil, tensors, map[string]string{"format": "pt"})
+	text, bounds, err := encodeHeader(nil, tensors, map[string]string{"format": "pt"}, 0)
 	require.NoError(t, err)
 	return text[prefixSize:], bounds[len(tensors)]
 }

@@ -17,11 +17,12 @@ import (
 
 // An Index is the content of a model.safetensors.index.json.
 type Index struct {
-	Shards   map[string]string // the shard of each tensor: a local, slash-separated path
-	Metadata []byte            // the JSON of "metadata" as it is, nil if there is none
+	Shards   map[string]string // maps each tensor to its shard, a local, slash-separated path
+	Metadata []byte            // JSON of "metadata", unchanged; nil if there is none
 }
 
-// ReadIndex reads an index, to open shards on demand. A broken rule is a *[FormatError].
+// ReadIndex reads an index, for example to open shards on demand. A broken rule is a
+// *[FormatError].
 func ReadIndex(r io.Reader) (*Index, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading an index: the io.Reader is nil"))
@@ -30,7 +31,7 @@ func ReadIndex(r io.Reader) (*Index, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	w, err := parseIndex(bytes.Clone(text)) // which decodes strings in place
+	w, err := parseIndex(bytes.Clone(text)) // parseIndex decodes strings in place
 	if err != nil {
 		return nil, prefixed(err)
 	}
@@ -41,9 +42,9 @@ func ReadIndex(r io.Reader) (*Index, error) {
 	return x, nil
 }
 
-// NewIndex returns the index of shards, given by file name and header, as from
-// File.Headers or ReadHeader. Its metadata has total_size, total_parameters, and the
-// aliases that Tie noted. A duplicate name is an error.
+// NewIndex returns the index of shards, which are given by file name and header, as from
+// File.Headers or ReadHeader. Its metadata has total_size, total_parameters, and the aliases that
+// Tie recorded. A duplicate name is an error.
 func NewIndex(shards iter.Seq2[string, *Header]) (*Index, error) {
 	if shards == nil {
 		return nil, prefixed(errors.New("making an index: the shards are nil"))
@@ -57,20 +58,20 @@ func NewIndex(shards iter.Seq2[string, *Header]) (*Index, error) {
 	return &Index{Shards: x.weights, Metadata: x.metadata()}, nil
 }
 
-// AppendBinary appends the index to b, as the Python packages write it, after the checks
-// of ReadIndex. Upload or rename it after the shards.
+// AppendBinary checks the index as ReadIndex does, and appends it to b as the Python packages
+// write it. Upload or rename it after the shards.
 func (x *Index) AppendBinary(b []byte) ([]byte, error) {
 	if err := x.check(); err != nil {
 		return b, prefixed(err)
 	}
 	out := x.encode(b)
 	if n := len(out) - len(b); n > maxIndexLength {
-		return b, prefixed(fmt.Errorf("an index of %d bytes exceeds the limit of %d", n, maxIndexLength))
+		return b, prefixed(fmt.Errorf("an index of %d bytes exceeds the limit of %d: save the tensors to several directories, or give them shorter names", n, maxIndexLength))
 	}
 	return out, nil
 }
 
-// check checks what parseIndex does, but for the length.
+// check makes the checks of parseIndex, except for the length.
 func (x *Index) check() error {
 	shards := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(x.Shards)) {
@@ -92,9 +93,9 @@ func (x *Index) check() error {
 	return checkIndexMetadata(x.Metadata)
 }
 
-// encode writes an index as the Python packages do: an indent of two spaces, sorted
-// keys, a newline at the end, and everything but ASCII escaped, because some of them read
-// it in the encoding of the locale.
+// encode appends an index as the Python packages write it: with an indent of two spaces, sorted
+// keys and a newline at the end. All characters except ASCII are escaped, because some of the
+// packages read it in the encoding of the locale.
 func (x *Index) encode(b []byte) []byte {
 	b = append(b, "{\n"...)
 	if len(x.Metadata) > 0 {
@@ -106,7 +107,7 @@ func (x *Index) encode(b []byte) []byte {
 	return append(appendObject(b, x.Shards, jsonscan.AppendASCII), "\n}\n"...)
 }
 
-// appendObject appends an object that is a member of the outermost one.
+// appendObject appends an object that is a member of the outermost object.
 func appendObject(b []byte, members map[string]string, value func(b []byte, v string) []byte) []byte {
 	b = append(b, '{')
 	for i, key := range slices.Sorted(maps.Keys(members)) {
@@ -124,12 +125,12 @@ func appendObject(b []byte, members map[string]string, value func(b []byte, v st
 	return append(b, '}')
 }
 
-// indexed is what NewIndex knows of the shards.
+// indexed is the state of NewIndex.
 type indexed struct {
-	weights    map[string]string // the shard of each tensor
+	weights    map[string]string // maps each tensor to its shard
 	shards     map[string]bool
-	notes      map[string]string // the metadata of all headers; of a key, that of the first
-	parameters uint64            // a sum over all tensors, as size; F4 has two a byte
+	notes      map[string]string // metadata of all headers; for each key, the value of the first header that has it
+	parameters uint64            // sum over all tensors, like size; unsigned, because F4 has two per byte
 	size       int64
 }
 
@@ -170,8 +171,8 @@ func (x *indexed) add(shard string, h *Header) error {
 	return nil
 }
 
-// metadata returns that of transformers and, as huggingface_hub adds them, the aliases of
-// tied tensors.
+// metadata returns the metadata that transformers writes, with the aliases of tied tensors, as
+// huggingface_hub adds them.
 func (x *indexed) metadata() []byte {
 	members := make(map[string]string)
 	for name, keep := range aliases(x.notes, x.weights) {

@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// maxIndexLength is six times what huggingface_hub accepts, 10 MiB. AppendBinary
-	// writes none that is longer.
+	// maxIndexLength limits the bytes of an index, read or written. It is six times the limit of
+	// huggingface_hub, 10 MiB.
 	maxIndexLength = 64 << 20
 
-	// maxShards bounds the files that one index can have opened: a hostile one of
-	// 64 MiB could name millions.
+	// maxShards limits the files that one index can make us open: a hostile index of 64 MiB could
+	// name millions.
 	maxShards = 10_000
 )
 
-// A weightMap is a validated index: which shard has which tensor.
+// A weightMap is a validated index, which maps tensors to shards.
 type weightMap struct {
 	text  string
-	pairs []member       // tensors and their shards, in the order of the text
-	count map[string]int // of tensors in each shard
-	names nameIndex      // finds pairs by the name of the tensor
+	pairs []member       // each tensor and its shard, in the order of the text
+	count map[string]int // number of tensors in each shard
+	names nameIndex      // finds pairs by the names of their tensors
 
-	notes    []member      // the strings of the metadata
-	metadata jsonscan.Span // the whole of it, in the text before it was parsed
+	notes    []member      // strings in the metadata
+	metadata jsonscan.Span // place of all metadata in the text before it was parsed
 }
 
 func (w *weightMap) str(s jsonscan.Span) string { return w.text[s.Off:][:s.Len] }
 func (w *weightMap) name(i int) string          { return w.str(w.pairs[i].key) }
 
-// shardOf returns the shard that has a tensor, "" if none has.
+// shardOf returns the shard of a tensor, "" if the index does not name the tensor.
 func (w *weightMap) shardOf(name string) string {
 	i := w.names.lookup(name, w.name)
 	if i < 0 {
@@ -48,8 +48,9 @@ func (w *weightMap) shardOf(name string) string {
 	return w.str(w.pairs[i].value)
 }
 
-// withNotes returns the metadata of a File: that of its first shard, and what only the
-// index notes, as huggingface_hub does with the aliases of tied tensors.
+// withNotes returns the metadata of a File: first, the metadata of its first shard, and the
+// strings that only the index has, such as the aliases of tied tensors that huggingface_hub
+// writes.
 func (w *weightMap) withNotes(first func() map[string]string) func() map[string]string {
 	if len(w.notes) == 0 {
 		return first
@@ -65,12 +66,12 @@ func (w *weightMap) withNotes(first func() map[string]string) func() map[string]
 type indexParser struct {
 	jsonscan.Scanner
 	w      *weightMap
-	tensor jsonscan.Span // the tensor whose shard is being read, for errors
+	tensor jsonscan.Span // name of the tensor whose shard is being read, for errors
 }
 
-// parseIndex checks an index, which it owns from now on. An index is a JSON
-// object with a weight_map, from names to shards, and perhaps with metadata.
-// Everything else in it is ignored, as all readers do.
+// parseIndex checks an index and returns its weightMap, which keeps text. An index is a JSON
+// object with a weight_map, which maps names to shards, and perhaps with metadata. Everything
+// else in it is ignored, as by all readers.
 func parseIndex(text []byte) (*weightMap, error) {
 	if len(text) > maxIndexLength {
 		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("the index is longer than %d bytes", maxIndexLength)}
@@ -143,7 +144,7 @@ func (p *indexParser) metadata() error {
 	return nil
 }
 
-// checkIndexMetadata checks the metadata of an index that is to be written.
+// checkIndexMetadata checks the metadata of an index to be written.
 func checkIndexMetadata(text []byte) error {
 	p := &indexParser{Scanner: jsonscan.Scanner{Text: bytes.Clone(text)}, w: new(weightMap)}
 	err := p.CheckUTF8("the metadata of the index")
@@ -156,11 +157,11 @@ func checkIndexMetadata(text []byte) error {
 	return err
 }
 
-// note reads the value of a metadata key.
+// note reads the value of a metadata key, and records it if it is a string.
 func (p *indexParser) note(key jsonscan.Span) error {
 	p.Space()
 	if p.Pos == len(p.Text) || p.Text[p.Pos] != '"' {
-		return p.Skip(2) // within the index and its metadata
+		return p.Skip(2) // depth: within the index and its metadata
 	}
 	value, err := p.String("a string")
 	p.w.notes = append(jsonscan.Reserve(&p.Scanner, p.w.notes, 1, len(`"":"",`)), member{key, value})
@@ -174,7 +175,7 @@ func (p *indexParser) pair(name jsonscan.Span) error {
 	if err != nil {
 		return err
 	}
-	w, file := p.w, mem.Freeze(p.Bytes(shard)) // nothing that was read is written again
+	w, file := p.w, mem.Freeze(p.Bytes(shard)) // the scanner does not write to bytes that it has read
 	if w.count[file] == 0 {
 		if broken := checkShard(file, len(w.count)); broken != "" {
 			return p.Fail(int(shard.Off), "%s", broken)
@@ -186,7 +187,7 @@ func (p *indexParser) pair(name jsonscan.Span) error {
 	return nil
 }
 
-// checkShard checks the name of a shard of an index that names n others.
+// checkShard checks the name of a shard in an index that names n other shards.
 func checkShard(name string, n int) (broken string) {
 	switch {
 	case !localName(name):
@@ -197,16 +198,16 @@ func checkShard(name string, n int) (broken string) {
 	return ""
 }
 
-// localName reports whether a shard name stays in the folder of its index, on
-// whatever system it is opened: index files come from strangers.
+// localName reports whether a shard name stays in the directory of its index, on any operating
+// system: an index is untrusted.
 func localName(name string) bool {
 	const longest = 4096
 	return len(name) <= longest && fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// indexText reads the text of an index, and one byte beyond the limit if it is
-// longer.
+// indexText reads the text of an index; of one beyond the limit, it reads one byte more than the
+// limit.
 func indexText(index io.Reader) ([]byte, error) {
 	text, err := readGrowing("the index", index, maxIndexLength+1)
 	if err == io.EOF {

@@ -17,7 +17,7 @@ func mmap(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("MapViewOfFile", err)
 	}
-	// The address is no Go pointer, which is what vet fears in a conversion.
+	// vet warns about a direct conversion, but the address is not a Go pointer.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size), nil
 }
 

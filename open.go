@@ -7,17 +7,17 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// Open opens a checkpoint for lazy reading: a .safetensors file, an index of shards, or
-// a directory, searched in this order: model.safetensors; its index; the only other
-// index or file; a complete set x-00001-of-0000N.safetensors. Next to x.safetensors the
-// variant x.fp16.safetensors does not count.
+// Open opens a checkpoint for lazy reading: a .safetensors file, an index of shards, or a
+// directory, which is searched in this order: model.safetensors; its index; the only other index
+// or file; a complete set x-00001-of-0000N.safetensors. A variant such as x.fp16.safetensors is
+// ignored if x.safetensors exists.
 //
-// It maps the file, or reads tensors on demand where it cannot. Each file takes a
-// descriptor until Close. Do not write to an open file or truncate it; replacing it, as
-// WriteFile does, is safe except on Windows.
+// Open maps the file; where that is impossible, tensors are read on demand. Each file takes a
+// descriptor until Close. Do not write to an open file or truncate it; replacing it, as WriteFile
+// does, is safe except on Windows.
 //
-// Errors of the system are wrapped, with the name. A file that breaks a rule of the
-// format is a *[FormatError].
+// Errors of the system are wrapped and name the file. A file that breaks a rule of the format is
+// a *[FormatError].
 func Open(name string) (*File, error) {
 	return prefix.Added(openCheckpoint(mapped, name))
 }
@@ -28,9 +28,9 @@ func Load(name string) (*File, error) {
 	return prefix.Added(openCheckpoint(loaded, name))
 }
 
-// OpenFS opens a checkpoint, named as for Open, in a file system; "." is its root. A
-// file that is an [io.ReaderAt] is read on demand, any other, as in a zip archive, at
-// once into memory. Errors are those of Open.
+// OpenFS opens a checkpoint, named as for Open, in a file system; "." is its root. A file that is
+// an [io.ReaderAt] is read on demand; any other file, such as one in a zip archive, is read into
+// memory at once. Errors are those of Open.
 func OpenFS(fsys fs.FS, name string) (*File, error) {
 	tree, err := osfile.TreeOf(fsys, name)
 	if err != nil {

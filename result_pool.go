@@ -8,28 +8,59 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// aheadBytes is how much memory results take while others are computed ahead of their
-// use; two of any size may be there.
+// aheadBytes limits the memory of results, in bytes, while others are computed before they are
+// needed. Two results of any size are always allowed.
 const aheadBytes = 256 << 20
 
-// A resultPool is the memory that the computed tensors of one operation have for their
-// results, and transposed ones for what they hold. It is reused from tensor to tensor.
+// mostInFlight limits the memory of pieces, in bytes, that one operation has read and not yet
+// written, in all files that it writes. One piece of any size is always allowed.
+const mostInFlight = 64 << 20
+
+// A resultPool is the memory for the results of computed tensors in one operation, and for the
+// matrices that transposed tensors hold. It is reused from tensor to tensor. It also counts the
+// memory of pieces that are on their way to files.
 type resultPool struct {
 	mu    sync.Mutex
 	freed sync.Cond
 	free  [][]uint64 // words, so that they are aligned for every Element
-	used  int        // results that exist
-	bytes int64      // which they take
+	used  int        // number of results that exist
+	bytes int64      // bytes that these results take
+
+	left     sync.Cond
+	inFlight int64 // bytes that pieces take
 }
 
-// take returns memory of at least n bytes. For a result that nobody asks for yet, stopped
-// is not nil: it waits until there is room for one more, and returns nil once stopped is
-// true. Else it never waits: a reader needs the result before it can finish with others.
-func (r *resultPool) take(n int64, stopped *bool) ([]uint64, error) {
-	const small = 1 << 20 // bytes that may be wasted on a result
+// enter waits until there is room for a piece that takes n bytes. leave ends its stay. Pieces of
+// up to mem.BufferSize bytes do not wait: all together are small.
+func (r *resultPool) enter(n int64) (leave func()) {
+	if n <= mem.BufferSize {
+		return func() {}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.freed.L == nil { // else another one may wait
+	if r.left.L == nil { // set only once: another goroutine may be waiting
+		r.left.L = &r.mu
+	}
+	for r.inFlight > 0 && r.inFlight+n > mostInFlight {
+		r.left.Wait()
+	}
+	r.inFlight += n
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.inFlight -= n
+		r.left.Broadcast()
+	}
+}
+
+// get returns memory of at least n bytes. stopped is not nil if no reader needs the result yet:
+// then get waits for room, and returns nil once *stopped is true. Otherwise it never waits,
+// because the reader cannot finish with other results before it has this one.
+func (r *resultPool) get(n int64, stopped *bool) ([]uint64, error) {
+	const small = 1 << 20 // size in bytes up to which memory may be larger than twice the result
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.freed.L == nil { // set only once: another goroutine may be waiting
 		r.freed.L = &r.mu
 	}
 	for stopped != nil && !*stopped && r.used >= 2 && (r.used >= parallel.CopyWorkers() || r.bytes+n > aheadBytes) {
@@ -64,7 +95,7 @@ func (r *resultPool) take(n int64, stopped *bool) ([]uint64, error) {
 	return words, nil
 }
 
-// put frees the memory of a result. nil is none.
+// put frees the memory of a result. If words is nil, it does nothing.
 func (r *resultPool) put(words []uint64) {
 	if words == nil {
 		return

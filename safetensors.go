@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"slices"
 	"sort"
 	"sync"
 )
@@ -13,36 +14,36 @@ import (
 // A File gives access to the tensors of a safetensors file, or of several opened as
 // one. All methods may be called concurrently.
 type File struct {
-	parts    []part    // one, or a shard each
-	names    nameIndex // numbers the entries of all parts, one after another
+	parts    []part    // the file, or each shard
+	names    nameIndex // finds entries by name; indices count through all parts
 	metadata func() map[string]string
 }
 
 // A part is one file of a File.
 type part struct {
 	*table
-	file  string // its name without the folder, or of the shard in the index; "" if unknown
+	file  string // name without its directory, or as in the index; "" if unknown
 	src   *source
-	first int // number of its first entry
+	first int // index of its first entry in File.names
 
-	tensors []Tensor // of FileOf: one for each entry, in place of the data of src
+	tensors []Tensor // a tensor for each entry if the File comes from FileOf, otherwise nil
 }
 
-// Join returns the tensors of several files as one File, with the metadata of the
-// first. Close closes the files. A name in two is an error that names both, and closes
-// nothing.
+// Join returns the tensors of several files as one File, with the metadata of the first one.
+// Close closes the files. If two files have a tensor with the same name, the error names both
+// files, and none is closed.
 func Join(files ...*File) (*File, error) {
 	f, err := join(files)
 	if broken := (*FormatError)(nil); errors.As(err, &broken) {
-		err = errors.New(broken.Error()) // the caller chose the files
+		err = errors.New(broken.Error()) // the caller chose the files, whose bytes are not at fault
 	}
 	return f, prefixed(err)
 }
 
-// join is Join where files belong together: a duplicate name is their fault.
+// join is Join for the files of one checkpoint, where a duplicate name is a FormatError.
 func join(files []*File) (*File, error) {
 	f := &File{metadata: func() map[string]string { return nil }}
-	size := int64(0) // Header lays the data of all out one after another
+	size := int64(0) // Header gives all data consecutive offsets
 	for i, file := range files {
 		if file == nil {
 			return nil, fmt.Errorf("files[%d] to join is nil", i)
@@ -67,7 +68,7 @@ func join(files []*File) (*File, error) {
 	return f, nil
 }
 
-// fileWith says which of several files has an entry of all.
+// fileWith names the file that holds an entry, counted across all files.
 func fileWith(files []*File, entry int) string {
 	i := 0
 	for ; entry >= files[i].Len(); i++ {
@@ -79,7 +80,7 @@ func fileWith(files []*File, entry int) string {
 	return fmt.Sprintf("files[%d]", i)
 }
 
-// newFile returns a File of one part.
+// newFile returns a File with one part.
 func newFile(t *table, src *source) *File {
 	src.table = t
 	return &File{
@@ -89,13 +90,13 @@ func newFile(t *table, src *source) *File {
 	}
 }
 
-// Close waits for the copies in progress (Append, WriteTo, Write), those to slow clients
-// too: in a server, go old.Close(). Then it releases the file: later ones return an error
-// wrapping [fs.ErrClosed], and reading a view of a mapping crashes the program. Closing
-// twice is no error. Operations on computed tensors are not waited for; their next read of
-// the file fails. Close deadlocks in a Write method or a func of Watch that a copy calls.
+// Close waits for copies in progress (Append, WriteTo, Write), even for those to slow clients: in
+// a server, call go old.Close(). Then it releases the file: later copies return an error wrapping
+// [fs.ErrClosed], and reading a view of a mapping crashes the program. Closing twice is not an
+// error. Close does not wait for operations on computed tensors; their next read of the file
+// fails. Calling Close from a Write method or a Watch func during a copy deadlocks.
 //
-// A file never closed stays mapped: it costs address space.
+// A file that is never closed stays mapped, which costs address space.
 func (f *File) Close() error {
 	var errs []error
 	for i := range f.parts {
@@ -104,13 +105,13 @@ func (f *File) Close() error {
 	return prefixed(errors.Join(errs...))
 }
 
-// Metadata returns a copy of the strings of the header; of several shards, those of the
-// first, then of the index. It is nil if there are none: make a map before you add to it.
+// Metadata returns a copy of the metadata in the header; for several shards, of the metadata of
+// the first one, and of strings that only the index has. It is nil if there is none: make a map
+// before you add to it.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata()) }
 
-// Tensor returns a tensor by name and reads no data. For an unknown name, the error
-// wraps [fs.ErrNotExist]. Open's error for a missing file does, too; check the two
-// calls separately.
+// Tensor returns a tensor by name and reads no data. For an unknown name, the error wraps
+// [fs.ErrNotExist]. So does Open's error for a missing file; check the two calls separately.
 func (f *File) Tensor(name string) (Tensor, error) {
 	i := f.names.lookup(name, f.name)
 	if i < 0 {
@@ -156,8 +157,8 @@ func (f *File) String() string {
 	return fmt.Sprintf("%d tensor%s, %d bytes", f.Len(), plural, size)
 }
 
-// Header returns a copy of the header. Of several files it is that of a file with their
-// data one after another; DataStart is 0.
+// Header returns a copy of the header. For several files, it is the header of one file that holds
+// their data one after another; DataStart is 0.
 func (f *File) Header() *Header {
 	if len(f.parts) == 1 {
 		return f.parts[0].header()
@@ -175,10 +176,10 @@ func (f *File) Header() *Header {
 	return all
 }
 
-// Headers yields the name of each file and a copy of its header. The name is that in the
-// index, or that of the file without its directory, or "". Data of a tensor starts at
-// DataStart + TensorInfo.DataOffsets[0]. A shard has the tensors that the index places
-// in it.
+// Headers yields the name of each file and a copy of its header. The name is the one in the
+// index, or the name of the file without its directory, or "". The data of a tensor starts at
+// DataStart + TensorInfo.DataOffsets[0]. The header of a shard has only the tensors that the
+// index places in it.
 func (f *File) Headers() iter.Seq2[string, *Header] {
 	return func(yield func(string, *Header) bool) {
 		for i := range f.parts {
@@ -194,18 +195,18 @@ func (f *File) ParameterCount() map[DType]int64 {
 	count := make(map[DType]int64)
 	for _, t := range f.Tensors() {
 		n, _ := countElements(t.shape)
-		count[t.dtype] = int64(min(uint64(count[t.dtype])+n, math.MaxInt64)) // F4 has two a byte
+		count[t.dtype] = int64(min(uint64(count[t.dtype])+n, math.MaxInt64)) // F4 has two per byte
 	}
 	return count
 }
 
-// name returns the name of an entry by its number in f.names.
+// name returns the name of an entry by its index in f.names.
 func (f *File) name(i int) string {
 	p := f.partOf(i)
 	return p.name(i - p.first)
 }
 
-// partOf returns the part that has the entry of a number in f.names.
+// partOf returns the part that holds an entry, by its index in f.names.
 func (f *File) partOf(i int) *part {
 	if len(f.parts) == 1 {
 		return &f.parts[0]
@@ -213,11 +214,26 @@ func (f *File) partOf(i int) *part {
 	return &f.parts[sort.Search(len(f.parts), func(k int) bool { return f.parts[k].first > i })-1]
 }
 
-// tensor returns the tensor of an entry.
+// tensor returns the tensor of an entry, by its index in p.
 func (p *part) tensor(i int) Tensor {
 	if p.tensors != nil {
 		return p.tensors[i]
 	}
 	e := &p.entries[i]
-	return Tensor{dtype: e.shape.dtype(), shape: p.shape(e), src: p.src, off: e.begin, size: e.end - e.begin}
+	return Tensor{dtype: e.shape.dtype(), shape: p.shape(e), origin: p.src, off: e.begin, size: e.end - e.begin}
+}
+
+// Elements returns the elements of a tensor by name, as Append(nil, t) does. If shape is given,
+// any other shape is an error; -1 stands for any size of a dimension. To require a scalar, check
+// Tensor.Shape. For the numbers of a quantised model, use package quant.
+func Elements[T Element](f *File, name string, shape ...int) ([]T, error) {
+	t, err := f.Tensor(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(shape) > 0 && !slices.EqualFunc(t.shape, shape, func(n, want int) bool { return n == want || want == -1 }) {
+		return nil, prefixed(tensorError(name, fmt.Errorf("its shape is %s, not %s", formatShape(t.shape), formatShape(shape))))
+	}
+	data, err := appendTo[T](nil, t)
+	return data, prefixed(tensorError(name, err))
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// Write writes a whole file to w, byte for byte as the reference implementation:
-// tensors in descending order of [DTypes], then by name; metadata keys sorted. nil
-// metadata is left out. It refuses, with nothing written, tensors named __metadata__,
-// invalid UTF-8, and headers above 100,000,000 bytes. Errors of w are wrapped.
+// Write writes a whole file to w, byte for byte as the reference implementation does: tensors in
+// descending order of [DTypes], then by name; metadata keys sorted. If metadata is nil, the file
+// has none. Tensors named __metadata__, invalid UTF-8, and headers above 100,000,000 bytes are
+// errors, with nothing written. Errors of w are wrapped.
 func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata, new(resultPool))
+	o, err := newOutFile(tensors, metadata, 0, new(resultPool))
 	if err != nil {
 		return prefixed(err)
 	}
@@ -35,35 +35,36 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // come from the file itself. A new file has mode 0666 before the umask, a replaced one
 // keeps its mode; a symbolic link is replaced. On Windows an open file cannot be
 // replaced.
+//
+// Some file systems lack calls, such as mounts of buckets and of HDFS. WriteFile needs a
+// rename, and writes to any place of a file: where one of these is refused, the error says
+// so, and Write to an io.Writer is the way. It can do without all others: reserving space,
+// permissions, locks and flushes. A file system without flushes may lose the new file in a
+// crash of the machine, although WriteFile has returned nil.
 func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata, new(resultPool))
-	if err != nil {
-		return prefixed(err)
-	}
-	defer o.release()
-	return prefixed(osfile.Save(name, o.writeFile))
+	return Saver{}.WriteFile(name, tensors, metadata)
 }
 
-// An outFile is a file that is being written: the header, and the streams of the
-// tensors in file order, held unless some of them are computed.
+// An outFile is a file that is being written: the header, and the streams of the tensors in file
+// order. The streams hold their sources open, unless some tensors are computed.
 type outFile struct {
-	header []byte // with the prefix
+	header []byte // prefix and header
 	infos  []TensorInfo
-	bounds []int64 // where the data of each tensor starts, and that of the last ends
+	bounds []int64 // offset at which the data of each tensor starts, then the end of the last one
 	streams
 	all computations
 }
 
-// newOutFile checks everything that can be checked before anything is written, and
-// lays the tensors out. Computed ones have their results in memory. The caller calls
-// release.
-func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *resultPool) (*outFile, error) {
+// newOutFile checks everything that can be checked before anything is written, makes the header
+// and opens the streams. Results of computed tensors are in memory. The caller calls release.
+// align is as for encodeHeader.
+func newOutFile(tensors map[string]Tensor, metadata map[string]string, align int, memory *resultPool) (*outFile, error) {
 	o := &outFile{all: computations{memory: memory}}
-	if err := o.layOut(tensors, metadata); err != nil {
+	if err := o.layOut(tensors, metadata, align); err != nil {
 		return nil, err
 	}
 	for i := range o.infos {
-		s, err := tensors[o.infos[i].Name].stream(&o.all)
+		s, err := tensors[o.infos[i].Name].stream(&o.all, nil)
 		if err != nil {
 			o.release()
 			return nil, tensorError(o.infos[i].Name, err)
@@ -76,8 +77,8 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *r
 	return o, nil
 }
 
-// layOut brings the tensors into the order of a file and makes its header.
-func (o *outFile) layOut(tensors map[string]Tensor, metadata map[string]string) (err error) {
+// layOut sorts the tensors into the order of a file, and makes its header.
+func (o *outFile) layOut(tensors map[string]Tensor, metadata map[string]string, align int) (err error) {
 	o.infos = make([]TensorInfo, 0, len(tensors))
 	for name, t := range tensors {
 		o.infos = append(o.infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
@@ -85,7 +86,7 @@ func (o *outFile) layOut(tensors map[string]Tensor, metadata map[string]string) 
 	slices.SortFunc(o.infos, func(a, b TensorInfo) int {
 		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
-	o.header, o.bounds, err = encodeHeader(nil, o.infos, metadata)
+	o.header, o.bounds, err = encodeHeader(nil, o.infos, metadata, align)
 	return err
 }
 
@@ -120,29 +121,29 @@ func (o *outFile) writeTo(w io.Writer) error {
 	}, (*mem.Block).Free)
 }
 
-// A piece is the extent of one write: n bytes of one tensor from pos on, or
-// several small tensors, each as a whole.
+// A piece is the extent of one write: n bytes of one tensor from pos on, or several small
+// tensors, each whole.
 type piece struct {
-	first, last int // the tensors from first up to, not including, last
+	first, last int // tensors from first up to, not including, last
 	pos, n      int64
 	small       bool
 }
 
-// pieces are those of a file, in order. They are numbered, not listed: a server may
-// claim a tensor of any size.
+// pieces are the pieces of a file, in order. They are computed from their index instead of
+// listed, because a server may claim a tensor of any size.
 type pieces struct {
 	runs  []pieceRun
 	count int64
 }
 
-// A pieceRun has the pieces of one tensor, or a single small one.
+// A pieceRun stands for all pieces of one tensor, or for a single piece of small tensors.
 type pieceRun struct {
-	piece        // the first, as long as all but the last
-	number int64 // of the first
-	size   int64 // of all in bytes
+	piece        // the first piece; all have its length, except for the last one
+	number int64 // index of the first piece
+	size   int64 // size of all pieces in bytes
 }
 
-// at returns a piece by its number.
+// at returns a piece by its index.
 func (all *pieces) at(i int64) piece {
 	r := &all.runs[sort.Search(len(all.runs), func(k int) bool { return all.runs[k].number > i })-1]
 	p := r.piece
@@ -151,9 +152,9 @@ func (all *pieces) at(i int64) piece {
 	return p
 }
 
-// pieces cuts the data into pieces: of up to mem.BlockSize bytes where memory is
-// lent, elsewhere of the bytes that are best read in one call. No piece is empty, nor is
-// its first tensor.
+// pieces cuts the data into pieces: of up to mem.BlockSize bytes if memory is lent, otherwise of
+// the number of bytes that are best read in one call. No piece is empty, and neither is its first
+// tensor.
 func (o *outFile) pieces() *pieces {
 	const small = mem.BufferSize / 4
 	all := new(pieces)
@@ -168,7 +169,7 @@ func (o *outFile) pieces() *pieces {
 			}
 			all.runs = append(all.runs, pieceRun{piece{first: i, last: i + 1, n: most}, all.count, size})
 			all.count += parallel.BlockCount(size, most)
-		case k >= 0 && all.runs[k].small && all.runs[k].size+size <= mem.BufferSize:
+		case k >= 0 && all.runs[k].small && all.runs[k].size+size <= mem.BufferSize && rangesOf(s) == rangesOf(o.streams[i-1]):
 			r := &all.runs[k]
 			r.last, r.n, r.size = i+1, r.n+size, r.size+size
 		default:
@@ -179,7 +180,16 @@ func (o *outFile) pieces() *pieces {
 	return all
 }
 
-// read returns the bytes of a piece.
+// rangesOf returns the source of a stream if it is read from a RangeReader, otherwise nil. All
+// tensors of a piece have the same one, because readTogether reads a piece in one call.
+func rangesOf(s stream) *source {
+	if stored, ok := s.(*storedStream); ok && stored.src.ranges != nil {
+		return stored.src
+	}
+	return nil
+}
+
+// read returns the bytes of a piece. The caller frees the block.
 func (o *outFile) read(p piece) (*mem.Block, error) {
 	return mem.Filled(p.n, func(b []byte) error {
 		if !p.small {
@@ -195,14 +205,14 @@ func (o *outFile) read(p piece) (*mem.Block, error) {
 	})
 }
 
-// part returns the bytes of tensor k in those of a piece of small tensors.
+// part returns the bytes of tensor k. b holds the bytes of p, a piece of small tensors.
 func (o *outFile) part(p piece, b []byte, k int) []byte {
 	begin, end := o.bounds[k]-o.bounds[p.first], o.bounds[k+1]-o.bounds[p.first]
 	return b[begin:end:end]
 }
 
-// readTogether reads a piece of small tensors in one call, if they all come
-// unchanged from one RangeReader.
+// readTogether reads a piece of small tensors in one call, if they all come unchanged from one
+// RangeReader. Otherwise read is false.
 func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	type part struct {
 		*storedStream
@@ -224,11 +234,11 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.off, b.off) })
 	for i := 1; i < len(parts); i++ {
-		if parts[i].off < parts[i-1].off+int64(len(parts[i-1].dst)) { // tied tensors overlap
+		if parts[i].off < parts[i-1].off+int64(len(parts[i-1].dst)) { // tensors with the same data overlap
 			return false, nil
 		}
 	}
-	if err := parts[0].use(); err != nil { // of the source of all
+	if err := parts[0].use(); err != nil { // all have the same source
 		return true, err
 	}
 	defer parts[0].done()
@@ -265,7 +275,7 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 		return err
 	}
 	defer o.all.ahead()()
-	pieces := o.pieces()
+	pieces, memory := o.pieces(), o.all.pool()
 	return parallel.Do(o.workers(), pieces.count, func(i int64) error {
 		p := pieces.at(i)
 		at := int64(len(o.header)) + o.bounds[p.first] + p.pos
@@ -279,6 +289,7 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 				return o.nameTensor(p.first, err)
 			}
 		}
+		defer memory.enter(takes(o.streams[p.first], p.n))()
 		b, err := o.read(p)
 		if err != nil {
 			return err
@@ -286,4 +297,52 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 		defer b.Free()
 		return o.nameTensor(p.first, write(b.Bytes))
 	})
+}
+
+// takes returns the bytes of memory that a read of n bytes of s takes.
+func takes(s stream, n int64) int64 {
+	switch s := s.(type) {
+	case *storedStream:
+		return s.takes(n)
+	case *joinedStream:
+		return takes(s.streams[0], n)
+	}
+	return n
+}
+
+// FileOf returns tensors and metadata as a File with the layout that Write would write. Its
+// tensors are those in the map, with their views. The method Close calls close once, unless it is
+// nil, and waits for nothing. Errors are those of Write.
+func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() error) (*File, error) {
+	var o outFile
+	if err := o.layOut(tensors, metadata, 0); err != nil {
+		return nil, prefixed(err)
+	}
+	t, err := parseHeader(o.header[prefixSize:], -1)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	f := newFile(t, &source{release: close})
+	for _, info := range o.infos { // the entries have this order
+		f.parts[0].tensors = append(f.parts[0].tensors, tensors[info.Name])
+	}
+	return f, nil
+}
+
+// WriteFile is [WriteFile] with the settings of s.
+func (s Saver) WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
+	return prefixed(s.writeFile(name, tensors, metadata))
+}
+
+func (s Saver) writeFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
+	settings, err := s.settings("")
+	if err != nil {
+		return err
+	}
+	o, err := newOutFile(tensors, metadata, s.Align, new(resultPool))
+	if err != nil {
+		return err
+	}
+	defer o.release()
+	return settings.Save(name, o.writeFile)
 }

@@ -12,20 +12,22 @@ import (
 )
 
 const (
-	// shardsAtOnce is how many shards are opened concurrently. Headers are small,
-	// so latency dominates.
+	// shardsAtOnce is the number of shards that are opened concurrently. Headers are small, so
+	// latency dominates.
 	shardsAtOnce = 20
 
-	// maxFailures is how many shards may fail before no further one is opened.
+	// maxFailures is the number of failures after which no further shard is opened.
 	maxFailures = 10
 )
 
-// OpenShards opens the shards of a model.safetensors.index.json as one File. It calls
-// open once for each, 20 concurrently; names are local, slash-separated paths. Close
-// closes these Files. Tensors are those of the index, shard by shard in name order.
+// OpenShards opens the shards of a model.safetensors.index.json as one File. It calls open once
+// for each shard, up to 20 concurrently. Names of shards are local, slash-separated paths. Close
+// closes these Files. The File has the tensors of the index, shard by shard in the order of their
+// names.
 //
-// An index that breaks a rule, or names a tensor that its shard lacks, is a
-// *[FormatError]. Errors of open are wrapped, with the shard; ten end the opening.
+// If the index breaks a rule, or names a tensor that its shard lacks, the error is a
+// *[FormatError]. Errors of open are wrapped with the shard's name. After ten, no further shard
+// is opened.
 func OpenShards(index io.Reader, open func(shard string) (*File, error)) (*File, error) {
 	if index == nil || open == nil {
 		return nil, prefixed(errors.New("opening shards: the index or the callback is nil"))
@@ -38,7 +40,7 @@ func OpenShards(index io.Reader, open func(shard string) (*File, error)) (*File,
 	return f, prefixed(err)
 }
 
-// openShards opens the shards of an index, which it owns from now on.
+// openShards opens the shards of an index. The File keeps text, which must not be used again.
 func openShards(text []byte, atOnce int, open func(shard string) (*File, error)) (*File, error) {
 	w, err := parseIndex(text)
 	if err != nil {
@@ -52,8 +54,8 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	return f, nil
 }
 
-// openAll opens shards, atOnce concurrently, and joins what selected returns of each. After
-// too many failures it opens no more. Unless it returns a File, all are closed again.
+// openAll opens shards, atOnce of them concurrently, and joins the Files that selected makes of
+// them. After maxFailures it opens no more. If it fails, it closes all Files.
 func openAll(shards []string, atOnce int, open func(shard string) (*File, error), selected func(shard string, f *File) (*File, error)) (*File, error) {
 	files := make([]*File, len(shards))
 	parts := make([]*File, len(shards))
@@ -62,7 +64,7 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 	joined := false
 	defer func() {
 		for _, f := range files {
-			if f != nil && !joined { // an error, or open panicked
+			if f != nil && !joined { // there was an error, or open panicked
 				f.Close()
 			}
 		}
@@ -80,14 +82,14 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 		if failed.Add(1) < maxFailures {
 			return nil
 		}
-		return err // which ends the loop
+		return err // ends the loop
 	})
 	if err != nil && failed.Load() == 0 { // open called runtime.Goexit
 		failures = append(failures, err)
 	}
 	broken := 0
 	for i, f := range files {
-		if f == nil || broken == maxFailures { // each is a search through the index
+		if f == nil || broken == maxFailures { // each failure costs a search through the index
 			continue
 		}
 		if parts[i], failures[i] = selected(shards[i], f); failures[i] != nil {
@@ -102,13 +104,13 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 	return f, err
 }
 
-// selected returns the tensors that w places in a shard.
+// selected returns a File with the tensors that w places in a shard.
 func (w *weightMap) selected(shard string, file *File) (*File, error) {
 	f := &File{metadata: file.metadata}
-	left := w.count[shard]
+	unfound := w.count[shard] // tensors of the shard that were not found yet
 	for _, p := range file.parts {
 		t, all := *p.table, p
-		t.entries, p.tensors = make([]entry, 0, min(left, len(t.entries))), nil
+		t.entries, p.tensors = make([]entry, 0, min(unfound, len(t.entries))), nil
 		for i, e := range all.entries {
 			if w.shardOf(all.name(i)) != shard {
 				continue
@@ -118,17 +120,17 @@ func (w *weightMap) selected(shard string, file *File) (*File, error) {
 				p.tensors = append(p.tensors, all.tensors[i])
 			}
 		}
-		left -= len(t.entries)
+		unfound -= len(t.entries)
 		p.table, p.file = &t, shard
 		p.src.setName(shard)
 		f.parts = append(f.parts, p)
 	}
-	if left == 0 {
+	if unfound == 0 {
 		return f, nil
 	}
 	reason := fmt.Sprintf("the index places it in shard %s, which lacks it", quote(shard))
-	if left > 1 {
-		reason += fmt.Sprintf(" and %d others", left-1)
+	if unfound > 1 {
+		reason += fmt.Sprintf(" and %d others", unfound-1)
 	}
 	missing := slices.IndexFunc(w.pairs, func(p member) bool {
 		return w.str(p.value) == shard && file.names.lookup(w.str(p.key), file.name) < 0
@@ -136,7 +138,7 @@ func (w *weightMap) selected(shard string, file *File) (*File, error) {
 	return nil, &FormatError{Offset: -1, Tensor: w.name(missing), Reason: reason}
 }
 
-// joinSome joins the errors that are not nil, the first of many.
+// joinSome joins the errors that are not nil; if there are many, only the first ones.
 func joinSome(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) > maxFailures {

@@ -167,13 +167,16 @@ func TestNamesOfShards(t *testing.T) {
 			[]string{"", ".", "..", "/s", "s/", "a//b", "./s", "a/.", "../s", "a/../s", "a/..", `a\b`, "c:s", "a:b", "s\x00", "s\n", "s\x7f", "s\u0085", "s\xff", long + "s"},
 		},
 		"own": {ownShard, []string{
-			"model-00001-of-00002.safetensors", "model.1-00001-of-00002.safetensors", "model.12-00002-of-00002.safetensors", "model.123456789-100000-of-100000.safetensors",
+			"model-00001-of-00002.safetensors", "model.123456789-00001-of-00002.safetensors", "model.000000000-00002-of-00002.safetensors", "model.123456789-100000-of-100000.safetensors",
 		}, []string{
+			"model.1-00001-of-00002.safetensors", "model.12-00002-of-00002.safetensors", "model.12345678-00001-of-00002.safetensors", "model.1234567890-00001-of-00002.safetensors",
+			"model.fp16-00001-of-00002.safetensors", "model.fp16.123456789-00001-of-00002.safetensors", "model-00001-of-00002.fp16.safetensors", "model.123456789.safetensors",
+			"model.2.123456789-00001-of-00002.safetensors", "model.12345678x-00001-of-00002.safetensors",
 			"model.safetensors", "model.x-00001-of-00002.safetensors", "model1-00001-of-00002.safetensors",
 			"model.-1-00001-of-00002.safetensors", "model.-00001-of-00002.safetensors", "amodel-00001-of-00002.safetensors", "x.1-00001-of-00002.safetensors",
 			"model-0001-of-00002.safetensors", "model-00001-of-00002.bin", "model-00001-of-0002.safetensors", "model-00001-00002.safetensors", "model-00001-of-00002",
 		}},
-		"of a set": {func(name string) bool { _, _, _, ok := cutShardName(name); return ok }, nil, []string{
+		"of a set": {func(name string) bool { _, ok := parseShard(name); return ok }, nil, []string{
 			"-00001-of-00002.safetensors", "00001-of-00002.safetensors", "x-00001-of-.safetensors", "x--of-00001.safetensors", "x-00001-of-00002.safetensors.index.json",
 			"x-0000a-of-00002.safetensors", "x-00001-of-0000a.safetensors", "-of-00001.safetensors", "", ".safetensors", "x_00001-of-00002.safetensors",
 		}},
@@ -190,9 +193,9 @@ func TestNamesOfShards(t *testing.T) {
 		"a-b-of-c-00001-of-100000.safetensors":          {"a-b-of-c", "00001", "100000"},
 		"x-00001-of-00002-00003-of-4444444.safetensors": {"x-00001-of-00002", "00003", "4444444"},
 	} {
-		stem, number, count, ok := cutShardName(name)
+		s, ok := parseShard(name)
 		require.True(t, ok, name)
-		require.Equal(t, want, [3]string{stem, number, count})
+		require.Equal(t, want, [3]string{s.Stem, s.Number, s.Count})
 	}
 }
 

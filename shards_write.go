@@ -6,36 +6,41 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strings"
+	"strconv"
 
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// WriteShards writes the shards of Split to a directory, which it creates if need be,
-// each with the metadata, and an index of several.
+// WriteShards writes the shards of Split to a directory, which it creates if need be. Each has
+// the metadata. If there are several, it also writes their index.
 //
-// One step replaces an earlier checkpoint: the rename of the index or of the single
-// shard. When several shards replace a single file, that step is its removal. After a
-// failure or a crash, the directory opens as the earlier checkpoint or as the new one,
-// each whole; an earlier set without an index may not open. Shard names are never
-// reused: the stem gets a random number. Last, WriteShards removes the files of earlier
-// and of crashed saves; an error then says that the new checkpoint is complete. A
-// concurrent one fails; without locks, as on NFS, save one at a time. On Windows open
-// files can be neither replaced nor removed.
+// One step replaces an earlier checkpoint: the rename of the index or of the single shard. When
+// several shards replace a single file, that step is its removal. After a failure or a crash, the
+// directory opens as the earlier checkpoint or as the new one, each whole; an earlier set without
+// an index may not open. Shard names are never reused: the stem gets a random number. At the end
+// WriteShards removes the files of earlier and of crashed saves; if that fails, the error says
+// that the new checkpoint is complete. A concurrent WriteShards to the same directory fails; on
+// file systems without locks, such as NFS, save one at a time. On Windows open files can be
+// neither replaced nor removed.
 func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
-	return prefixed(writeShards(dir, Split(tensors, maxBytes), metadata))
+	return Saver{}.WriteShards(dir, tensors, metadata, maxBytes)
 }
 
-func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
-	s := shardSet{dir: dir, names: slices.Sorted(maps.Keys(shards))}
+func (settings Saver) writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
+	files, err := settings.settings(osfile.SaverTag)
+	if err != nil {
+		return err
+	}
+	s := shardSet{dir: dir, settings: files, names: slices.Sorted(maps.Keys(shards))}
 	defer s.abort()
 	memory := new(resultPool)
 	for _, name := range s.names {
-		o, err := newOutFile(shards[name], metadata, memory)
+		o, err := newOutFile(shards[name], metadata, settings.Align, memory)
 		if err != nil {
 			return err
 		}
@@ -54,7 +59,7 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 		return fmt.Errorf("another WriteShards is saving to %s", dir)
 	}
 	defer unlock()
-	if err := osfile.RemoveTagged(dir, shardTag); err != nil { // they may fill the disk
+	if err := osfile.RemoveTagged(dir, osfile.SaverTag); err != nil { // they may take the space that is needed
 		return err
 	}
 	if err := s.findEarlier(); err != nil {
@@ -72,7 +77,7 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	return s.commit()
 }
 
-// addIndex adds the index of the shards, as one more file.
+// addIndex adds the index of the shards to the set, as its last file.
 func (s *shardSet) addIndex(metadata map[string]string) error {
 	x, err := NewIndex(func(yield func(string, *Header) bool) {
 		for i, name := range s.names {
@@ -90,10 +95,18 @@ func (s *shardSet) addIndex(metadata map[string]string) error {
 	return err
 }
 
-// Split deals tensors out to shards of up to maxBytes bytes, by file name, in name
-// order; a larger tensor is a shard. 0 or less is no limit. One is model.safetensors,
-// several are model-00001-of-00003.safetensors.
+// Split assigns tensors, in the order of their names, to shards of up to maxBytes bytes, and
+// returns the shards by file name. A larger tensor is a shard of its own. If maxBytes is 0 or
+// less, there is no limit. A single shard is named model.safetensors; several have names such as
+// model-00001-of-00003.safetensors.
+//
+// Tensors whose header would have more than 100,000,000 bytes become several shards, too.
 func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tensor {
+	return split(tensors, maxBytes, maxHeaderLength)
+}
+
+// split is like Split, but limits the header of a shard, without the metadata, to maxHeader bytes.
+func split(tensors map[string]Tensor, maxBytes, maxHeader int64) map[string]map[string]Tensor {
 	if maxBytes <= 0 {
 		maxBytes = math.MaxInt64
 	}
@@ -116,6 +129,7 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 	if len(current) > 0 || len(groups) == 0 {
 		groups = append(groups, current)
 	}
+	groups = splitHeaders(groups, maxHeader)
 	if len(groups) == 1 {
 		return map[string]map[string]Tensor{modelFile: groups[0]}
 	}
@@ -126,30 +140,79 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 	return shards
 }
 
-// shardTag marks the temporary files of WriteShards, which alone saves to its folder:
-// those that it finds are of saves that crashed.
-const shardTag = "shards-"
-
-// mostUnnamed is how many files have no name before all are complete, where the system
-// can: each takes a descriptor until then, and a process may have 1,024.
-const mostUnnamed = 256
-
-// A shardSet is the files of a checkpoint that is being written.
-type shardSet struct {
-	dir     string
-	earlier []string         // the files of an earlier checkpoint, in the order to remove them
-	names   []string         // of the shards, and of their index
-	out     []*outFile       // their contents; an index is a header without tensors
-	files   []*osfile.Atomic // those created
+// splitHeaders splits the groups of tensors that do not fit into one header of max bytes, in name
+// order. A tensor whose entry alone is longer remains a group; writing it is an error.
+func splitHeaders(groups []map[string]Tensor, max int64) (split []map[string]Tensor) {
+	for _, group := range groups {
+		if headerBound(group) <= max || headerFits(group, max) {
+			split = append(split, group)
+			continue
+		}
+		current, length := map[string]Tensor{}, headerBound(nil)
+		for _, name := range slices.Sorted(maps.Keys(group)) {
+			n := entryBound(name, group[name])
+			if length+n > max && len(current) > 0 {
+				split = append(split, current)
+				current, length = map[string]Tensor{}, headerBound(nil)
+			}
+			current[name] = group[name]
+			length += n
+		}
+		split = append(split, current)
+	}
+	return split
 }
 
-// findEarlier lists the files of an earlier checkpoint, before those of the new one
-// appear.
+// headerBound returns an upper bound of the length of a header without metadata, in bytes.
+func headerBound(tensors map[string]Tensor) int64 {
+	length := int64(len("{}") + headerAlignment)
+	for name, t := range tensors {
+		length += entryBound(name, t)
+	}
+	return length
+}
+
+// entryBound returns an upper bound of the length of a tensor's entry in a header, in bytes, for
+// any data offsets.
+func entryBound(name string, t Tensor) int64 {
+	const offset = "9223372036854775807"
+	text := jsonscan.AppendString(make([]byte, 0, 256), name)
+	for _, dim := range t.shape {
+		text = strconv.AppendInt(text, int64(dim), 10)
+		text = append(text, ',')
+	}
+	return int64(len(text) + len(t.dtype.String()) + len(`:{"dtype":"","shape":[],"data_offsets":[`+offset+`,`+offset+`]},`))
+}
+
+// headerFits reports whether the header of tensors, without metadata, has at most max bytes. It
+// encodes the header, so callers compare headerBound first.
+func headerFits(tensors map[string]Tensor, max int64) bool {
+	o := new(outFile)
+	err := o.layOut(tensors, nil, 0)
+	return err == nil && int64(len(o.header)-prefixSize) <= max
+}
+
+// mostUnnamed limits the number of files that have no name until all are complete, on systems
+// that support that. Each takes a descriptor until then, and a process may have only 1,024.
+const mostUnnamed = 256
+
+// A shardSet holds the files of a checkpoint that is being written.
+type shardSet struct {
+	dir      string
+	settings osfile.Settings
+	earlier  []string         // files of an earlier checkpoint, in the order in which to remove them
+	names    []string         // names of the shards, then of their index
+	out      []*outFile       // contents of these files; an index is a header without tensors
+	files    []*osfile.Atomic // files that were created
+}
+
+// findEarlier lists the files of an earlier checkpoint. It is called before any file of the new
+// one has a name.
 func (s *shardSet) findEarlier() error {
 	entries, err := osfile.ReadDir(s.dir)
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == indexFile: // before the shards that it names
+		case name == indexFile: // it goes before the shards that it names
 			s.earlier = slices.Insert(s.earlier, 0, name)
 		case name == modelFile, ownShard(name):
 			s.earlier = append(s.earlier, name)
@@ -158,35 +221,36 @@ func (s *shardSet) findEarlier() error {
 	return err
 }
 
-// ownShard reports whether WriteShards gives such names to shards.
+// ownShard reports whether WriteShards gives such names to shards. A name such as
+// model.2-00001-of-00002.safetensors is not one: other programs number versions of a model so.
 func ownShard(name string) bool {
-	stem, _, _, ok := cutShardName(name)
-	number, numbered := strings.CutPrefix(stem, modelStem+".")
-	return ok && (stem == modelStem || numbered && number != "" && strings.Trim(number, "0123456789") == "")
+	s, ok := parseShard(name)
+	return ok && s.Stem == modelStem && s.Variant == ""
 }
 
-// rename gives several shards names that no others have had, here or in a save that no
-// lock kept out: with a random number, unless the directory has no earlier checkpoint.
+// rename gives the shards names that have never been used in this directory, not even by a save
+// that the lock did not exclude: their stem gets a random number, unless the directory has no
+// earlier checkpoint.
 func (s *shardSet) rename() {
 	if len(s.earlier) == 0 {
 		return
 	}
-	stem := fmt.Sprintf("%s.%d", modelStem, 1+rand.IntN(1_000_000_000))
+	save := variant.NewSave()
 	for i, name := range s.names {
-		s.names[i] = stem + strings.TrimPrefix(name, modelStem)
+		s.names[i] = variant.WithSave(name, save)
 	}
 }
 
 // computes reports whether some tensors are computed.
 func (s *shardSet) computes() bool { return slices.ContainsFunc(s.out, (*outFile).computes) }
 
-// write writes and flushes all files, an index after its shards.
+// write writes and flushes all files, the index after its shards.
 func (s *shardSet) write() error {
-	atOnce := 4 // one is flushed while another is written
+	atOnce := 4 // some are flushed while others are written
 	if s.computes() {
-		atOnce = 2 // each holds some results
+		atOnce = 2 // each holds some results in memory
 	}
-	first, err := osfile.CreateTagged(filepath.Join(s.dir, s.names[0]), shardTag)
+	first, err := s.settings.Create(filepath.Join(s.dir, s.names[0]))
 	if err != nil {
 		return err
 	}
@@ -212,8 +276,8 @@ func (s *shardSet) write() error {
 	return write(last)
 }
 
-// commit makes the finished files the checkpoint of the folder, and removes those of
-// an earlier one.
+// commit makes the finished files the checkpoint of the directory, and removes the files of an
+// earlier one.
 func (s *shardSet) commit() error {
 	last := s.names[len(s.names)-1]
 	stale := slices.DeleteFunc(s.earlier, func(name string) bool { return name == last })
@@ -230,7 +294,7 @@ func (s *shardSet) commit() error {
 	}
 	err = dir.Sync()
 	if err == nil {
-		err = s.remove(stale) // not flushed: what comes back, the next save removes
+		err = s.remove(stale) // not flushed: the next save removes files that a crash restores
 	}
 	if err != nil {
 		return fmt.Errorf("the new checkpoint in %s is complete, but what follows failed: %w", s.dir, err)
@@ -238,10 +302,10 @@ func (s *shardSet) commit() error {
 	return nil
 }
 
-// replace makes the folder open as the new checkpoint, by its last step: the rename
-// of the last file or, since a folder with a single shard is opened by that, the
-// removal of the single shard. By POSIX a later step may persist before an earlier
-// one, unless the folder is flushed between them.
+// replace makes the new files the checkpoint that the directory opens as. Only its last step does
+// that: the rename of the last file or, if the directory has a single file model.safetensors,
+// which Open prefers, the removal of that file. By POSIX a later step may persist before an
+// earlier one, unless the directory is flushed between them.
 func (s *shardSet) replace(dir *osfile.Dir, single bool) error {
 	last := len(s.files) - 1
 	for _, f := range s.files[:last] {
@@ -261,7 +325,7 @@ func (s *shardSet) replace(dir *osfile.Dir, single bool) error {
 	return s.remove([]string{modelFile})
 }
 
-// remove removes files from the folder, unless they are gone.
+// remove removes files from the directory, unless they are gone already.
 func (s *shardSet) remove(names []string) error {
 	for _, name := range names {
 		if err := osfile.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -280,4 +344,14 @@ func (s *shardSet) abort() {
 			f.Abort()
 		}
 	}
+}
+
+// WriteShards is [WriteShards] with the settings of s, for the shards and their index. Only
+// the shards are aligned.
+func (s Saver) WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
+	room := int64(maxHeaderLength)
+	if metadata != nil {
+		room -= int64(len(appendMetadata(nil, metadata)) + len(","))
+	}
+	return prefixed(s.writeShards(dir, split(tensors, maxBytes, room), metadata))
 }

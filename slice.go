@@ -4,15 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 )
 
-// A Range selects indices of one dimension: All, Span, At, each with By. The zero Range
-// is All().
+// A Range selects indices of one dimension. All, Span, From and At make one, and By sets its
+// step. The zero Range is All().
 type Range struct {
-	bounded     bool // from start up to stop
-	drop        bool // only start, without the dimension
+	bounded     bool // selects from start up to stop, or up to the end of the dimension if open is set
+	open        bool
+	drop        bool // selects only start, and drops the dimension
 	start, stop int
-	step        int // 0 means 1; -1 is an error when the Range is used
+	step        int // above 1, or 0 for a step of 1; -1 is an error when the Range is used
 }
 
 // All selects a whole dimension.
@@ -22,27 +24,37 @@ func All() Range { return Range{} }
 // count from the end. Unlike in Python, an index beyond the dimension is an error.
 func Span(start, stop int) Range { return Range{bounded: true, start: start, stop: stop} }
 
+// From selects the indices from start to the end of the dimension. A negative start counts
+// from the end. Unlike in Python, a start beyond the dimension is an error.
+func From(start int) Range { return Range{bounded: true, open: true, start: start} }
+
 // At selects one index and drops the dimension. A negative index counts from the end.
 func At(i int) Range { return Range{drop: true, start: i} }
 
 // By selects every step-th index of r, starting with the first. Slice refuses a step
 // below 1.
 func (r Range) By(step int) Range {
-	if step < 1 {
+	switch {
+	case step < 1:
 		step = -1
+	case step == 1:
+		step = 0 // so that equal ranges are equal values
 	}
 	r.step = step
 	return r
 }
 
-// String returns the range as Python writes it.
+// String returns the range as Python writes it: ":", "2:5", "3:", "-1", "::2".
+// ParseRanges reads it.
 func (r Range) String() string {
 	s := ":"
 	switch {
+	case r.open:
+		s = fmt.Sprintf("%d:", r.start)
 	case r.bounded:
 		s = fmt.Sprintf("%d:%d", r.start, r.stop)
 	case r.drop:
-		s = fmt.Sprint(r.start)
+		return fmt.Sprint(r.start)
 	}
 	if r.step > 1 {
 		s += fmt.Sprintf(":%d", r.step)
@@ -50,7 +62,7 @@ func (r Range) String() string {
 	return s
 }
 
-// resolve returns what r selects in a dimension of that size.
+// resolve returns what r selects in a dimension with this size, or the rule that r breaks.
 func (r Range) resolve(size int) (s selection, broken string) {
 	fromStart := func(i int) int {
 		if i < 0 {
@@ -66,7 +78,10 @@ func (r Range) resolve(size int) (s selection, broken string) {
 		}
 		stop = first + 1
 	case r.bounded:
-		first, stop = fromStart(r.start), fromStart(r.stop)
+		first = fromStart(r.start)
+		if !r.open {
+			stop = fromStart(r.stop)
+		}
 		if first < 0 || first > size || stop < 0 || stop > size {
 			return s, fmt.Sprintf("range [%v] is out of range for size %d", r, size)
 		}
@@ -78,18 +93,18 @@ func (r Range) resolve(size int) (s selection, broken string) {
 		return s, fmt.Sprintf("the step of range [%v] is below 1", r)
 	}
 	n := stop - first
-	step := max(1, min(r.step, n)) // a longer one selects the same, and products could overflow
+	step := max(1, min(r.step, n)) // a longer step selects the same, and products could overflow
 	return selection{first, stepsWithin(n, step), step, r.drop}, ""
 }
 
-// stepsWithin returns how many multiples of step, from 0 on, are below n; for a negative
-// n, 0 or less.
+// stepsWithin returns the number of multiples of step, from 0 on, that are below n; 0 or less if
+// n is negative.
 func stepsWithin(n, step int) int { return n/step + min(n%step, 1) }
 
-// Slice returns the part of t that the ranges select, one for each leading dimension,
-// lazily. Adjacent elements have a View. Copies read only the elements, and gaps that are
-// cheaper to read than to skip. In dtypes below a
-// byte, each run of adjacent elements must be whole bytes.
+// Slice returns the part of t that the ranges select, one for each leading dimension, lazily. If
+// the selected elements are adjacent, the part has a View. Copies read only these elements, and
+// gaps that are cheaper to read than to skip. In dtypes below a byte, each run of adjacent
+// elements must fill whole bytes.
 func (t Tensor) Slice(ranges ...Range) (Tensor, error) {
 	p, err := t.slice(ranges)
 	if err != nil {
@@ -119,10 +134,10 @@ func (t Tensor) slice(ranges []Range) (Tensor, error) {
 	return t.sliced(selected)
 }
 
-// sliced returns what is selected in each dimension.
+// sliced returns the part of t that is selected. There is a selection for each dimension.
 func (t Tensor) sliced(selected []selection) (Tensor, error) {
-	if t.concat != nil {
-		return t.concat.slice(selected)
+	if c, ok := t.origin.(*concat); ok {
+		return c.slice(selected)
 	}
 	first, whole := int64(0), t.layout()
 	shape, strides := make([]int, 0, len(selected)), make([]int64, 0, len(selected))
@@ -138,11 +153,11 @@ func (t Tensor) sliced(selected []selection) (Tensor, error) {
 	return t.selecting(first, shape, strides)
 }
 
-// A selection is a Range in a dimension of known size: n indices from first on,
-// step apart. If n > 0, 0 ≤ first ≤ first + (n-1)×step < size.
+// A selection is a Range in a dimension with a known size: n indices from first on, step apart.
+// If n > 0, 0 ≤ first ≤ first + (n-1)×step < size.
 type selection struct {
 	first, n, step int
-	drop           bool // the dimension goes
+	drop           bool // the dimension is dropped
 }
 
 // Part returns the i-th of n equal parts of t along dimension dim, 0 ≤ i < n. n must
@@ -170,39 +185,72 @@ func (t Tensor) part(dim, i, n int) (Tensor, error) {
 	return t.slice(ranges)
 }
 
-// layout returns the strides of t, in stored elements.
-func (t Tensor) layout() []int64 {
-	if t.strides != nil {
-		return t.strides
+// around returns a part of t that contains its n bytes from off on, and their offset in that
+// part, so that a window of a transposed tensor is read without the rest.
+func (t Tensor) around(off, n int64) (part Tensor, at int64) {
+	adjacent := t.strides == nil
+	switch t.origin.(type) {
+	case *concat, *through:
+		adjacent = false
 	}
-	strides, n := make([]int64, len(t.shape)), int64(1)
-	for i, size := range slices.Backward(t.shape) {
-		strides[i] = n
-		n *= int64(size) // overflows only next to a zero dimension, where no stride matters
+	if n == 0 || adjacent {
+		return t, off
 	}
-	return strides
+	at = off
+	size := t.Size() // size of one index of the dimension, in bytes
+	ranges := make([]Range, 0, len(t.shape))
+	for _, dim := range t.shape {
+		if size%int64(dim) != 0 { // elements of less than a byte
+			break
+		}
+		size /= int64(dim)
+		first, last := at/size, (at+n-1)/size
+		at -= first * size
+		if first < last {
+			ranges = append(ranges, Span(int(first), int(last)+1))
+			break
+		}
+		ranges = append(ranges, At(int(first)))
+	}
+	part, err := t.slice(ranges)
+	if err != nil { // the elements are stored in less than a byte, and converted
+		return t, off
+	}
+	return part, at
 }
 
-// selecting returns the tensor of the elements of that shape and those strides, from
-// element first of t on.
-func (t Tensor) selecting(first int64, shape []int, strides []int64) (Tensor, error) {
-	t.shape, t.strides, t.size = shape, nil, 0
-	if n, _ := countElements(shape); n == 0 {
-		return t, nil
+// slice slices each piece that the selection reaches, and joins the results. There is a selection
+// for each dimension.
+func (c *concat) slice(selected []selection) (Tensor, error) {
+	along := selected[c.dim]
+	dim := c.dim
+	for _, s := range selected[:c.dim] {
+		if s.drop {
+			dim--
+		}
 	}
-	t.strides = strides
-	g, err := t.gather()
-	if err != nil {
-		return Tensor{}, err
+	slicePiece := func(i int, along selection) (Tensor, error) {
+		s := slices.Clone(selected)
+		s[c.dim] = along
+		return c.pieces[i].sliced(s)
 	}
-	bits := int64(t.sourceDType().Bits())
-	off, ok := scaled(first, bits, 8)
-	if !ok {
-		return Tensor{}, fmt.Errorf("element %d of %d bits does not start on a byte boundary", first, bits)
+	if along.n == 0 { // nothing is selected: any piece gives the shape and the dtype
+		return slicePiece(0, selection{n: 0, step: along.step})
 	}
-	t.off, t.size = t.off+off, g.size()
-	if g.contiguous() {
-		t.strides = nil
+	end := along.first + (along.n-1)*along.step + 1
+	var parts []Tensor
+	for i := sort.SearchInts(c.ends, along.first+1); i < len(c.pieces) && c.begin(i) < end; i++ {
+		// The k-th selected index is in this piece for first ≤ k < last.
+		first := max(0, stepsWithin(c.begin(i)-along.first, along.step))
+		last := min(along.n, stepsWithin(c.ends[i]-along.first, along.step))
+		if first >= last {
+			continue
+		}
+		part, err := slicePiece(i, selection{along.first + first*along.step - c.begin(i), last - first, along.step, along.drop})
+		if err != nil || along.drop {
+			return part, err
+		}
+		parts = append(parts, part)
 	}
-	return t, nil
+	return concatenate(dim, parts)
 }

@@ -1,7 +1,6 @@
 package safetensors
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -27,12 +26,16 @@ type RangeReader interface {
 	ReadRanges(ranges iter.Seq2[int64, []byte]) error
 }
 
-// readers is how many reads of an io.ReaderAt an operation, or a file that is written,
-// has in flight: enough to hide the latency of a disk, and some of that of a network.
+// readers is the number of reads of an io.ReaderAt that an operation, or a file that is written,
+// has in flight: enough to hide the latency of a disk, and some of the latency of a network.
 const readers = 16
 
-// reads limits them where blocks are read concurrently, and each in several reads: it
-// holds an element for each. A nil one is no limit.
+// rangeSize is the number of bytes of one read of a RangeReader, if more are needed. So many
+// readers hide the round trips without more memory than mostInFlight.
+const rangeSize = mem.BlockSize / 2
+
+// reads limits the number of reads in flight where blocks are read concurrently, each in several
+// reads: it holds one element per read. A nil reads does not limit.
 type reads chan struct{}
 
 func (r reads) do(read func() error) error {
@@ -43,47 +46,35 @@ func (r reads) do(read func() error) error {
 	return read()
 }
 
-// A source is where the bytes of tensors are: the data buffer of one file, or
-// the data of one NewTensor or NewTensorAt, or the result of a computed tensor, or the
-// elements of another tensor. All tensors of a file share its source, and with it the
-// knowledge whether the file is still open.
+// A source is the origin of tensors whose bytes exist: the data buffer of one file, the
+// data of one NewTensor or NewTensorAt, or the result of a computed tensor. All tensors of a
+// file share its source, and with it the knowledge whether the file is still open.
 type source struct {
-	mem    []byte      // the data buffer, if it is in memory or mapped
-	mapped *mapping    // which mem is a part of, nil if there is none
-	r      io.ReaderAt // the data buffer is read from here unless it is in memory; of a mapping, its file
+	mem    []byte      // the data buffer, if it is in memory or mapped; otherwise nil
+	mapped *mapping    // the mapping that mem is a part of, nil if there is none
+	r      io.ReaderAt // the data buffer is read from here unless it is in memory; for a mapping, the file
 	base   int64       // offset of the data buffer in r
-	ranges RangeReader // r, if it is one
-	native []byte      // on a big-endian host, numbers in memory in its order, which r swaps
-	table  *table      // what the data buffer holds, for errors; nil unless it is that of a file
+	ranges RangeReader // r, if it is a RangeReader
+	native []byte      // on a big-endian host, numbers in memory in the byte order of the host, which r swaps
+	table  *table      // the header, for errors; nil unless the data buffer belongs to a file
 
-	computed *computed // makes the data when it is read, in place of all above
-	tensor   *Tensor   // whose elements, in row-major order, are the data, in place of all above
-
-	name    atomic.Pointer[string] // of the file, for errors; nil if it has none
-	inUse   sync.RWMutex           // read-locked by each operation in progress, locked for ever by close
+	name    atomic.Pointer[string] // name of the file, for errors; nil if it has none
+	inUse   sync.RWMutex           // read-locked by each operation in progress, locked forever by close
 	closing sync.Once
 	release func() error // unmaps or closes; nil if there is nothing to do
 }
 
-// newReaderSource returns the source of a data buffer that starts at offset base
-// of r.
+// newReaderSource returns the source of a data buffer that starts at offset base in r.
 func newReaderSource(r io.ReaderAt, base int64) *source {
 	s := &source{r: r, base: base}
 	s.ranges, _ = r.(RangeReader)
 	return s
 }
 
-// newMemorySource returns the source of elements of type T in memory.
-func newMemorySource[T Element](elements []T) *source {
-	b := mem.BytesOf(elements)
-	if unit := mem.SwappedUnit[T](); unit > 0 {
-		return &source{r: mem.Swapped{R: bytes.NewReader(b), Size: unit}, native: b}
-	}
-	return &source{mem: b}
-}
+func (s *source) notInMemory() string { return "its data is not in memory" }
 
-// memory returns the data as it is in memory, nil if it is not there, and the bytes of its
-// numbers if these are in another order than in a file, else 0.
+// memory returns the data if it is in memory, otherwise nil. If the byte order of its numbers is
+// not that of a file, unit is the size of a number in bytes, otherwise 0.
 func (s *source) memory() (data []byte, unit int) {
 	if s.native != nil {
 		return s.native, s.r.(mem.Swapped).Size
@@ -103,7 +94,7 @@ func (s *source) acquire() error {
 
 func (s *source) done() { s.inUse.RUnlock() }
 
-// setName names the file, unless it has a name.
+// setName sets the name of the file, unless it has one.
 func (s *source) setName(name string) { s.name.CompareAndSwap(nil, &name) }
 
 // fileName returns the name of the file, "" if it has none.
@@ -114,8 +105,8 @@ func (s *source) fileName() string {
 	return ""
 }
 
-// failed returns an error of reading the data buffer at offset off, -1 if unknown: it
-// names the file and the tensor.
+// failed adds the names of the file and the tensor to an error of reading the data buffer at
+// offset off, -1 if unknown. It returns nil for nil.
 func (s *source) failed(off int64, err error) error {
 	if err == nil {
 		return nil
@@ -141,8 +132,8 @@ func (s *source) open() error {
 	return nil
 }
 
-// close waits until nothing uses the source, then releases it, once that is noted: the
-// release of FileOf may be a func that closes the File.
+// close waits until nothing uses the source and marks it closed, then releases it; in this order,
+// because the release func of FileOf may call Close.
 func (s *source) close() error {
 	var release func() error
 	s.closing.Do(func() {
@@ -155,11 +146,11 @@ func (s *source) close() error {
 	return release()
 }
 
-// inMemory reports whether the data buffer is in memory that cannot fault.
+// inMemory reports whether the data buffer is in memory that cannot fault, unlike a mapping.
 func (s *source) inMemory() bool { return s.mem != nil && s.mapped == nil }
 
-// read fills dst with the bytes from offset off of the data buffer on. The
-// caller has acquired the source.
+// read fills dst with the bytes of the data buffer from offset off on. The caller must have
+// acquired the source.
 func (s *source) read(dst []byte, off int64, limit reads) error {
 	if s.inMemory() {
 		copy(dst, s.mem[off:][:len(dst)])
@@ -168,7 +159,7 @@ func (s *source) read(dst []byte, off int64, limit reads) error {
 	return limit.do(func() error { return s.readAt(dst, off) })
 }
 
-// lend calls write with the n bytes of memory from offset off on.
+// lend calls write with the n bytes of the data buffer, which is in memory, from offset off on.
 func (s *source) lend(off, n int64, write func([]byte) error) error {
 	b := s.mem[off:][:n:n]
 	if s.mapped == nil {
@@ -180,19 +171,24 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 	if err == nil {
 		return nil
 	}
-	// A system call that meets a lost page fails, as if write were at fault.
+	// If a system call in write meets a lost page, it fails as if write were at fault.
 	if lost := s.mapped.guard(func() error { mem.Touch(b); return nil }); lost != nil {
 		return s.failed(off, lost)
 	}
 	return err
 }
 
+// An exactReader fills the whole of dst, unless it returns an error.
+type exactReader interface {
+	readAt(dst []byte, off int64) error
+}
+
 func (s *source) readAt(dst []byte, off int64) error {
 	switch r := s.r.(type) {
-	case streamReader:
+	case exactReader: // a stream, whose errors contain the range
 		return r.readAt(dst, off)
 	case *os.File:
-		if len(dst) > mem.BufferSize { // the kernel follows smaller reads, which come in order
+		if len(dst) > mem.BufferSize { // the kernel itself reads ahead of smaller reads, which come in order
 			osfile.ReadAhead(r, s.base+off, int64(len(dst)))
 		}
 	}
@@ -202,8 +198,8 @@ func (s *source) readAt(dst []byte, off int64) error {
 	return nil
 }
 
-// readLine gathers a line from a reader, with several reads in flight: a dense
-// line in blocks, out of which the runs are picked, any other one run by run.
+// readLine gathers a line from a reader, with several reads in flight. It reads a dense line in
+// blocks and picks the runs out of them; any other line it reads run by run.
 func (s *source) readLine(dst []byte, l line, limit reads) error {
 	perBlock := mem.BufferSize / l.stride
 	if l.count == 1 || !l.dense() || perBlock < 2 {
@@ -225,11 +221,11 @@ func (s *source) readLine(dst []byte, l line, limit reads) error {
 	})
 }
 
-// gather fills dst with the bytes of g from position pos on, which is in memory from
-// offset off on.
+// gather fills dst with the bytes of g from position pos on. g starts at offset off of the data
+// buffer, which is in memory.
 func (s *source) gather(dst []byte, off int64, g *gather, pos int64) error {
 	if s.mapped == nil {
-		stride.Gather(dst, s.mem[off:], g.run, g.loops, pos) // transposed elements in blocks
+		stride.Gather(dst, s.mem[off:], g.run, g.loops, pos) // gathers transposed elements in blocks
 		return nil
 	}
 	return s.mapped.guard(func() error {
@@ -242,8 +238,8 @@ func (s *source) gather(dst []byte, off int64, g *gather, pos int64) error {
 	})
 }
 
-// populate faults in the pages of a dense line, unless the last one is cached: then all
-// are taken to be.
+// populate faults in the pages of a dense line, unless the last page is cached; then it assumes
+// that all are.
 func (s *source) populate(l line) {
 	if l.span() >= mem.PopulateFrom && l.dense() && !osfile.Cached(s.mapped.file, s.base+l.off+l.span()-1) {
 		mem.Populate(s.mem[l.off:][:l.span()])
@@ -253,19 +249,19 @@ func (s *source) populate(l line) {
 // errFault is the error of a memory fault in a mapping.
 var errFault = errors.New("memory fault in the mapped file: it was truncated while open, or its disk failed")
 
-// A mapping is a file in memory. Touching it may fault: a cold page makes the
-// goroutine wait, a lost one ends the program, except in guard.
+// A mapping is a file that is mapped into memory. Touching it may fault: a page that is not
+// cached makes the goroutine wait, and a page that is lost ends the program, except in guard.
 type mapping struct {
 	file  *os.File
 	bytes []byte
 }
 
-// guard calls f, which copies from the mapping. A fault on the way is an error, and
-// so is a file that has become shorter: the rest of its last page reads as zeros.
+// guard calls f, which copies from the mapping. A fault becomes an error. So does a truncated
+// file, since the rest of its last page reads as zeros.
 func (m *mapping) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		p := recover() // of a fault, a runtime.Error with the address
+		p := recover() // for a fault, a runtime.Error with the address
 		if fault, ok := p.(interface{ Addr() uintptr }); ok && mem.Contains(m.bytes, fault.Addr()) {
 			err = errFault
 		} else if p != nil {
@@ -278,24 +274,6 @@ func (m *mapping) guard(f func() error) (err error) {
 	size, err := m.file.Seek(0, io.SeekEnd)
 	if err == nil && size < int64(len(m.bytes)) {
 		err = fmt.Errorf("the file was truncated while open, from %d bytes to %d: %w", len(m.bytes), size, io.ErrUnexpectedEOF)
-	}
-	return err
-}
-
-// readFull reads exactly len(b) bytes at off. If the data ends before, the error
-// is io.ErrUnexpectedEOF.
-func readFull(r io.ReaderAt, b []byte, off int64) error {
-	if len(b) == 0 {
-		return nil
-	}
-	n, err := r.ReadAt(b, off)
-	switch {
-	case n == len(b):
-		return nil
-	case n < 0 || n > len(b):
-		return fmt.Errorf("%T read %d of %d bytes", r, n, len(b))
-	case err == io.EOF || err == nil:
-		return io.ErrUnexpectedEOF
 	}
 	return err
 }

@@ -10,33 +10,32 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// A stream produces the bytes of a tensor for one operation: gathered, converted,
-// joined or computed, in row-major order and little-endian. Several goroutines may
-// read it. There are five kinds: storedStream, transposedStream, joinedStream,
-// computedStream and throughStream.
+// A stream produces the bytes of a tensor for one operation, in row-major order and
+// little-endian: it gathers, converts, joins or computes them. Several goroutines may read it.
+// There are five kinds: storedStream, transposedStream, joinedStream, computedStream and
+// throughStream.
 type stream interface {
-	// release lets go of the sources, which are held from the beginning: from then on each
-	// read holds its own.
+	// release stops holding open the sources, which the stream holds from the beginning.
+	// Afterwards each read holds the source that it needs.
 	release()
 
 	// readAt fills dst with the bytes from position pos on.
 	readAt(dst []byte, pos int64) error
 
-	// lend calls write with the n bytes from position pos on where memory holds them
-	// already, in one or several calls. It reports whether it did: else they have to
-	// be read.
+	// lend calls write with the n bytes from position pos on, in one or several calls, if they
+	// are in memory already. Otherwise lent is false, and the caller has to read them.
 	lend(pos, n int64, write func([]byte) error) (lent bool, err error)
 
-	// workers returns how many goroutines may usefully read concurrently.
+	// workers returns the number of goroutines that may usefully read concurrently.
 	workers() int
 
-	// block returns how many bytes are best read in one call into memory of their
-	// own: mem.BlockSize where each call may cost a round trip, else mem.BufferSize,
-	// which stays in the cache until it is written.
+	// block returns the number of bytes that are best read in one call: rangeSize if each call
+	// may cost a round trip, otherwise mem.BufferSize, so that they stay in the cache until they
+	// are written. For transposed tensors it is more.
 	block() int64
 }
 
-// streams are those of a file, or of the pieces of a joined tensor.
+// streams are the streams of the tensors in a file, or of the pieces of a joined tensor.
 type streams []stream
 
 func (all streams) release() {
@@ -45,7 +44,8 @@ func (all streams) release() {
 	}
 }
 
-// workers returns how many goroutines may usefully read: more if some have to be waited for.
+// workers returns the number of goroutines that may usefully read: more if some streams have
+// latency.
 func (all streams) workers() int {
 	n := parallel.CopyWorkers()
 	for _, s := range all {
@@ -54,7 +54,7 @@ func (all streams) workers() int {
 	return n
 }
 
-// block returns the largest block.
+// block returns the largest block of all streams.
 func (all streams) block() int64 {
 	n := int64(mem.BufferSize)
 	for _, s := range all {
@@ -63,54 +63,15 @@ func (all streams) block() int64 {
 	return n
 }
 
-// stream returns the bytes of t for an operation with these computations. The caller calls
-// release.
-func (t Tensor) stream(all *computations) (stream, error) {
-	if err := t.check(); err != nil {
-		return nil, err
-	}
-	switch {
-	case t.concat != nil:
-		return t.concat.stream(all)
-	case t.src.computed != nil:
-		return newComputedStream(t, all), nil
-	case t.src.tensor != nil && t.size > 0:
-		return newThroughStream(t, all)
-	}
-	s := newStoredStream(t)
-	if err := s.use(); err != nil {
-		return nil, err
-	}
-	s.held = true
-	if data, _ := t.src.memory(); data == nil {
-		s.limit = all.limit()
-	}
-	if s.transposed && !s.src.inMemory() {
-		return newTransposedStream(s, all), nil
-	}
-	return s, nil
-}
-
-// open is stream, and holds nothing if computed tensors are among the data: their funcs may
-// close files.
-func (t Tensor) open() (stream, error) {
-	var all computations
-	s, err := t.stream(&all)
-	if err == nil && len(all.list) > 0 {
-		s.release()
-	}
-	return s, err
-}
-
-// readAll fills dst with all bytes, with several goroutines where that pays.
-// fresh is whether dst is new memory.
+// readAll fills dst with all bytes of s, with several goroutines if that pays. fresh means that
+// dst is new memory.
 func readAll(s stream, dst []byte, fresh bool) error {
 	share := int64(mem.BlockSize)
 	if stored, ok := s.(*storedStream); ok {
 		share = stored.share()
 	}
 	size := int64(len(dst))
-	if size <= share { // without the preparations for several goroutines: a third less time for 1 KiB
+	if size <= share { // skipping the preparations for several goroutines saves a third of the time for 1 KiB
 		return readBlock(s, dst, fresh, 0, size)
 	}
 	return parallel.Blocks(s.workers(), size, share, func(pos, n int64) error {
@@ -125,11 +86,11 @@ func readBlock(s stream, dst []byte, fresh bool, pos, n int64) error {
 	return s.readAt(dst[pos:][:n], pos)
 }
 
-// errRefused stands in for the error of a writer.
+// errRefused stands for the error of a writer.
 var errRefused = errors.New("the writer failed")
 
-// writeStream writes all size bytes of s to w. Errors of w are returned as they are, others
-// with the prefix.
+// writeStream writes all size bytes of s to w. Errors of w are returned unchanged, others with
+// the prefix.
 func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 	var refused error
 	write := func(b []byte) error {
@@ -161,12 +122,12 @@ func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 	return written, prefixed(err)
 }
 
-// ahead returns how many blocks are read ahead of their use: at most 32 MiB.
+// ahead returns the number of blocks that are read before they are needed: at most 32 MiB.
 func ahead(block int64) int { return int(min(readers, 4*mem.BlockSize/block)) }
 
-// lends returns s as a stream whose source can lend its memory to w. If that is a
-// mapping, w must touch it in a system call, so that a fault becomes an error. Any other
-// writer may touch it on another goroutine, a hash too.
+// lends returns s if its source can lend its memory to w. If that memory is a mapping, w must
+// touch it in a system call, so that a fault becomes an error. Any other writer, even a hash, may
+// touch it on another goroutine.
 func lends(s stream, w io.Writer) (*storedStream, bool) {
 	l, ok := s.(*storedStream)
 	if !ok || !l.lendable() {
@@ -176,7 +137,7 @@ func lends(s stream, w io.Writer) (*storedStream, bool) {
 	return l, file || l.src.mapped == nil
 }
 
-// writeFull is w.Write, and an error where that breaks its contract.
+// writeFull calls w.Write, and returns an error if that breaks its contract.
 func writeFull(w io.Writer, b []byte) (int, error) {
 	n, err := w.Write(b)
 	if n < 0 || n > len(b) {
@@ -186,4 +147,17 @@ func writeFull(w io.Writer, b []byte) (int, error) {
 		err = io.ErrShortWrite
 	}
 	return n, err
+}
+
+// A cache collects funcs that free memory. Streams whose bytes may be read in any order, and more
+// than once, get one: they keep results in memory, and each adds a func that frees its results.
+// All other streams get a nil *cache: an operation reads each byte once, so that they free a
+// result after its last byte.
+type cache []func()
+
+// freeAll frees the memory that the streams hold.
+func (c cache) freeAll() {
+	for _, free := range c {
+		free()
+	}
 }

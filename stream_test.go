@@ -1,7 +1,10 @@
 package safetensors
 
 import (
+	"iter"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
@@ -19,12 +22,13 @@ func TestShare(t *testing.T) {
 		return must(x.Slice(All(), Span(0, 2047)))
 	}
 	transposed := must(memory.Transpose())
-	require.EqualValues(t, mem.BlockSize, newStoredStream(memory).share())
-	require.EqualValues(t, mem.BlockSize, newStoredStream(columns(reader)).share())
-	share := newStoredStream(columns(memory)).share()
+	streamOf := func(x Tensor) *storedStream { return newStoredStream(x.origin.(*source), x) }
+	require.EqualValues(t, mem.BlockSize, streamOf(memory).share())
+	require.EqualValues(t, mem.BlockSize, streamOf(columns(reader)).share())
+	share := streamOf(columns(memory)).share()
 	require.Greater(t, share, int64(mem.BufferSize/4))
 	require.LessOrEqual(t, share, columns(memory).Size()/8)
-	share = newStoredStream(transposed).share()
+	share = streamOf(transposed).share()
 	require.Zero(t, share%(256*3584), "whole columns, and cache lines of rows")
 }
 
@@ -32,17 +36,86 @@ func TestShare(t *testing.T) {
 // small for a result as much goes as makes room.
 func TestFreeSmallResults(t *testing.T) {
 	r := new(resultPool)
-	large := must(r.take(1<<20, nil))
+	large := must(r.get(1<<20, nil))
 	r.put(large)
-	require.Same(t, &large[0], &must(r.take(8, nil))[0])
+	require.Same(t, &large[0], &must(r.get(8, nil))[0])
 	r = new(resultPool)
-	first, second := must(r.take(8, nil)), must(r.take(8, nil))
+	first, second := must(r.get(8, nil)), must(r.get(8, nil))
 	r.put(first)
 	r.put(second)
 	r.bytes = aheadBytes - 24 // as if others held it
-	must(r.take(16, nil))
+	must(r.get(16, nil))
 	require.Len(t, r.free, 1)
 	require.Same(t, &second[0], &r.free[0][0], "the older one goes")
-	must(r.take(16, nil))
+	must(r.get(16, nil))
 	require.Empty(t, r.free)
+}
+
+// TestPiecesInFlight: all pieces that are on their way to files take so much memory, of one
+// operation, also those that are converted. A larger one goes alone, and small ones do not wait.
+func TestPiecesInFlight(t *testing.T) {
+	r := new(resultPool)
+	var now, most atomic.Int64
+	var all sync.WaitGroup
+	for i := range 256 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			n := int64(rangeSize) << (i % 2)
+			defer r.enter(n)()
+			at := now.Add(n)
+			for known := most.Load(); at > known && !most.CompareAndSwap(known, at); known = most.Load() {
+			}
+			runtime.Gosched()
+			now.Add(-n)
+		}()
+	}
+	all.Wait()
+	require.LessOrEqual(t, most.Load(), int64(mostInFlight))
+	require.Zero(t, r.inFlight)
+
+	leave := r.enter(2 * mostInFlight)
+	r.enter(mem.BufferSize)()
+	leave()
+	require.EqualValues(t, mostInFlight, readers*rangeSize, "all readers have room")
+
+	stored := must(NewTensorAt(F32, []int{4 << 20}, noRanges{}))
+	converted := must(stored.Convert(F16))
+	for _, c := range []struct {
+		of   Tensor
+		want int64
+	}{{stored, rangeSize}, {converted, 2 * rangeSize}, {must(Concat(0, converted, converted)), 2 * rangeSize}} {
+		s := must(c.of.stream(new(computations), nil))
+		require.EqualValues(t, rangeSize, s.block())
+		require.Equal(t, c.want, takes(s, rangeSize))
+		s.release()
+	}
+}
+
+// noRanges is a RangeReader that nobody reads.
+type noRanges struct{ zeros }
+
+func (noRanges) ReadRanges(iter.Seq2[int64, []byte]) error { panic("it is read") }
+
+// TestReadTwice: with a cache, a stream may be read twice, whatever the origin of its tensor, and
+// freeAll frees all results. Without one, a result is gone after its last byte.
+func TestReadTwice(t *testing.T) {
+	computed := must(NewTensorFunc(U8, []int{4, 6}, func(dst []uint8) error { clear(dst); return nil }))
+	joined := must(Concat(0, computed, must(must(computed.Transpose()).Reshape(4, 6))))
+	for name, x := range map[string]Tensor{
+		"computed": computed,
+		"joined":   joined,
+		"reshaped": must(joined.Reshape(48)),
+	} {
+		var held cache
+		all := new(computations)
+		s := must(x.stream(all, &held))
+		for range 2 {
+			require.NoError(t, s.readAt(make([]byte, x.Size()), 0), name)
+		}
+		require.Equal(t, 1, all.memory.used, name)
+		held.freeAll()
+		require.Zero(t, all.memory.used, name)
+		require.ErrorIs(t, s.readAt(make([]byte, x.Size()), 0), errDropped, name)
+	}
 }

@@ -2,27 +2,23 @@ package safetensors
 
 import (
 	"fmt"
+	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
-// Reshape returns t with another shape of as many elements, in row-major order, lazily.
-// Reading gathers those that are not contiguous, which have no View.
+// Reshape returns t with a new shape, lazily. The number of elements and their row-major order
+// stay the same. One dimension of shape may be -1, as in NumPy: its size follows from the others.
+// If the elements of t are not contiguous, reading gathers them, and there is no View.
 func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	if err := t.check(); err != nil {
 		return Tensor{}, prefixed(err)
 	}
-	_, broken := checkShape(t.dtype, shape)
-	have, _ := countElements(t.shape)
-	if want, _ := countElements(shape); broken == "" && want != have {
-		broken = fmt.Sprintf("it has %d elements, the new shape %d", have, want)
-	}
+	shape, broken := t.completeShape(shape)
 	if broken != "" {
 		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, formatShape(shape), broken))
 	}
-	shape = slices.Clone(shape)
 	if t.strides != nil {
 		if strides, ok := t.split(shape); ok {
 			if p, err := t.selecting(0, shape, strides); err == nil {
@@ -30,25 +26,56 @@ func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 			}
 		}
 	}
-	if t.strides != nil || t.concat != nil {
-		through := t
-		t = Tensor{dtype: t.dtype, src: &source{tensor: &through}, size: t.Size()}
+	if _, joined := t.origin.(*concat); joined || t.strides != nil {
+		t = Tensor{dtype: t.dtype, origin: &through{t}, size: t.Size()}
 	}
 	t.shape = shape
 	return t, nil
 }
 
-// split returns the strides of the same elements in another shape, if they can express
-// it: each new dimension is a part of what the old ones are when merged.
+// completeShape returns a copy of a shape for the elements of t, in which a dimension of -1 is
+// replaced by its size. broken is the reason why t cannot have that shape, "" if it can.
+func (t Tensor) completeShape(shape []int) (complete []int, broken string) {
+	complete = slices.Clone(shape)
+	have, _ := countElements(t.shape)
+	if i := slices.Index(shape, -1); i >= 0 {
+		complete[i] = 1
+		rest, ok := countElements(complete)
+		switch {
+		case slices.Contains(complete, -1):
+			return shape, "only one dimension can be -1"
+		case !ok: // checkShape returns the reason
+		case rest == 0:
+			return shape, "a dimension of size 0 leaves the size of -1 open"
+		case have%rest != 0:
+			return shape, fmt.Sprintf("its %d elements are not a multiple of %d", have, rest)
+		case have/rest > math.MaxInt: // possible on a 32-bit system
+			return shape, fmt.Sprintf("the size %d for -1 exceeds an int", have/rest)
+		default:
+			complete[i] = int(have / rest)
+		}
+	}
+	if _, broken := checkShape(t.dtype, complete); broken != "" {
+		return shape, broken
+	}
+	if want, _ := countElements(complete); want != have {
+		return shape, fmt.Sprintf("it has %d elements, the new shape %d", have, want)
+	}
+	return complete, ""
+}
+
+// split returns the strides of the same elements in another shape. ok is false if there are none:
+// each new dimension must be a part of one loop, after the loops of the old dimensions are
+// merged.
 func (t Tensor) split(shape []int) (strides []int64, ok bool) {
-	var merged gather // its strides count elements
+	var merged gather // its strides count elements instead of bytes
 	for i, n := range t.shape {
 		merged.add(stride.Loop{N: int64(n), Stride: t.strides[i]})
 	}
 	strides = make([]int64, len(shape))
 	for i, n := range slices.Backward(shape) {
 		if n == 1 {
-			continue // its stride says nothing
+			continue // its stride does not matter
 		}
 		k := len(merged.loops) - 1
 		rest := &merged.loops[k]
@@ -65,64 +92,8 @@ func (t Tensor) split(shape []int) (strides []int64, ok bool) {
 	return strides, true
 }
 
-// A throughStream produces the bytes of a tensor whose data are the elements of another
-// one, which Reshape could not express by strides.
-type throughStream struct {
-	stream // gathers and converts what inner produces
+// A through is the origin of a tensor whose bytes are the elements of another one, in row-major
+// order, because no strides express its shape.
+type through struct{ Tensor }
 
-	inner stream
-	drop  []func()     // each frees memory that inner keeps, as it is read in any order
-	left  atomic.Int64 // bytes that were not read yet; an operation reads each once
-}
-
-func newThroughStream(t Tensor, all *computations) (stream, error) {
-	s := newStoredStream(t)
-	n := t.size
-	if s.from != nil {
-		n = s.from.extent()
-	}
-	part, at := t.src.tensor.around(t.off, n)
-	if s.plain() && s.watch == nil && at == 0 && part.Size() == n {
-		return part.stream(all)
-	}
-	through := new(throughStream)
-	outer := all.kept
-	if outer == nil {
-		all.kept = &through.drop
-	}
-	var err error
-	through.inner, err = part.stream(all)
-	all.kept = outer
-	if err != nil {
-		return nil, err
-	}
-	s.src, s.held = &source{r: streamReader{through.inner}}, true // nobody closes it
-	s.off = at
-	through.stream = s
-	if s.transposed {
-		through.stream = newTransposedStream(s, all)
-	}
-	through.left.Store(s.bytes)
-	return through, nil
-}
-
-func (s *throughStream) release()     { s.inner.release() }
-func (s *throughStream) workers() int { return s.inner.workers() }
-func (s *throughStream) block() int64 { return max(s.stream.block(), s.inner.block()) }
-
-func (s *throughStream) readAt(dst []byte, pos int64) error {
-	if err := s.stream.readAt(dst, pos); err != nil {
-		return err
-	}
-	if s.left.Add(-int64(len(dst))) == 0 {
-		for _, drop := range s.drop {
-			drop()
-		}
-	}
-	return nil
-}
-
-// A streamReader is a stream as the io.ReaderAt of a source.
-type streamReader struct{ stream }
-
-func (r streamReader) ReadAt(p []byte, off int64) (int, error) { return len(p), r.readAt(p, off) }
+func (*through) notInMemory() string { return "its elements were not contiguous before Reshape" }

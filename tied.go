@@ -9,12 +9,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// Tie drops tensors that share their data with another. The name that sorts first
-// stays; the metadata maps each dropped name to it, as save_model of Python does.
-// Tensors share data if they are the same part of one file or slice, with the same
-// dtype and shape, and have elements. Tie reads nothing and modifies neither map.
+// Tie returns tensors without those that share their data with another one. Of tensors with the
+// same data, the name that sorts first stays, and the metadata maps each dropped name to it, as
+// save_model of Python does. Tensors share data if they are the same part of one file or slice,
+// with the same dtype and shape, and have elements. Tie reads nothing and modifies neither map.
 func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tensor, map[string]string) {
-	kept := make(map[string]Tensor, len(tensors))
+	unique := make(map[string]Tensor, len(tensors))
 	noted := maps.Clone(metadata)
 	first := make(map[any]string)
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
@@ -23,7 +23,7 @@ func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tens
 		keep, shared := first[id]
 		if !ok || !shared {
 			first[id] = name
-			kept[name] = t
+			unique[name] = t
 			continue
 		}
 		if noted == nil {
@@ -33,11 +33,11 @@ func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tens
 			noted[name] = keep
 		}
 	}
-	return kept, noted
+	return unique, noted
 }
 
-// Untie returns tensors with the names that Tie or save_model dropped: for each
-// metadata key that names no tensor, the tensor that its value names. The metadata comes
+// Untie adds the names that Tie or save_model dropped: each metadata key that is not the name of
+// a tensor, but whose value is, becomes another name of that tensor. The metadata is returned
 // without these keys. Untie modifies neither map.
 func Untie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tensor, map[string]string) {
 	all := make(map[string]Tensor, len(tensors))
@@ -50,50 +50,52 @@ func Untie(tensors map[string]Tensor, metadata map[string]string) (map[string]Te
 	return all, rest
 }
 
-// aliases yields the pairs of metadata that stand for a tensor that Tie dropped: its
-// name, and that of the tensor with the same data.
+// aliases yields the metadata that records tensors which Tie dropped: the dropped name, and the
+// name of the tensor with the same data.
 func aliases[V any](metadata map[string]string, tensors map[string]V) iter.Seq2[string, string] {
 	return func(yield func(name, keep string) bool) {
 		for name, keep := range metadata {
-			_, kept := tensors[keep]
-			if _, taken := tensors[name]; kept && !taken && !yield(name, keep) {
+			_, exists := tensors[keep]
+			if _, taken := tensors[name]; exists && !taken && !yield(name, keep) {
 				return
 			}
 		}
 	}
 }
 
-// identity returns a comparable value that two tensors have in common if they have
-// the same elements of the same data. Tensors without elements have none.
+// identity returns a comparable value that is equal for two tensors if they select the same
+// elements of the same data. ok is false for tensors without elements.
 func (t Tensor) identity() (id any, ok bool) {
 	if t.Size() == 0 {
 		return nil, false
 	}
-	if t.concat != nil {
+	type key struct {
+		data any // the origin, or a value that identifies its bytes
+		off  int64
+		how  string
+	}
+	k := key{t.origin, t.off, fmt.Sprint(t.dtype, t.shape, t.dtypes)}
+	if t.strides != nil { // the strides of dimensions of size 1 do not matter
+		g, _ := t.gather()
+		k.how += fmt.Sprint(g.loops)
+	}
+	switch from := t.origin.(type) {
+	case *source:
+		if data, _ := from.memory(); data != nil {
+			k.data, k.off = mem.Address(data[t.off:]), 0
+		}
+	case *through:
+		k.data, _ = from.identity()
+	case *concat:
 		type joined struct {
 			before, piece any
 			dim           int
 		}
-		for _, p := range t.concat.pieces {
+		k.data = nil
+		for _, p := range from.pieces {
 			piece, _ := p.identity()
-			id = joined{id, piece, t.concat.dim}
+			k.data = joined{k.data, piece, from.dim}
 		}
-		return id, true
-	}
-	type key struct {
-		where any // the source, or the address of its memory
-		off   int64
-		how   string
-	}
-	k := key{t.src, t.off, fmt.Sprint(t.dtype, t.shape, t.dtypes)}
-	if t.strides != nil { // those of dimensions of size 1 say nothing
-		g, _ := t.gather()
-		k.how += fmt.Sprint(g.loops)
-	}
-	if data, _ := t.src.memory(); data != nil {
-		k.where, k.off = mem.Address(data[t.off:]), 0
-	} else if t.src.tensor != nil {
-		k.where, _ = t.src.tensor.identity()
 	}
 	return k, true
 }

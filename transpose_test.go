@@ -31,15 +31,15 @@ func TestTransposedParts(t *testing.T) {
 		{"small matrices together, in a block", U8, []int{big, 1 << 8, 1 << 8}, []int{0, 2, 1}, mem.BlockSize},
 		{"as many as there are", U8, []int{10, 1 << 8, 1 << 8}, []int{0, 2, 1}, 10 << 16},
 		{"several leading dimensions stay", BF16, []int{3, 5, big, big}, []int{0, 1, 3, 2}, 2 * big * big},
-		{"a large matrix in panels", U8, []int{1 << 20, 1 << 16}, []int{1, 0}, mostHeld},
-		{"panels of whole rows", U8, []int{1<<20 + 1, 1 << 16}, []int{1, 0}, mostHeld / (1<<20 + 1) * (1<<20 + 1)},
-		{"panels of three dimensions", F32, []int{big, big, big}, []int{2, 1, 0}, mostHeld},
-		{"a part of a dimension", U8, []int{2, large, 8}, []int{2, 1, 0}, mostHeld},
+		{"a large matrix in panels", U8, []int{1 << 20, 1 << 16}, []int{1, 0}, mostInMemory},
+		{"panels of whole rows", U8, []int{1<<20 + 1, 1 << 16}, []int{1, 0}, mostInMemory / (1<<20 + 1) * (1<<20 + 1)},
+		{"panels of three dimensions", F32, []int{big, big, big}, []int{2, 1, 0}, mostInMemory},
+		{"a part of a dimension", U8, []int{2, large, 8}, []int{2, 1, 0}, mostInMemory},
 		{"rows of any length", U8, []int{2, 2, large}, []int{1, 0, 2}, large},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			y := must(must(NewTensorAt(c.dtype, c.shape, zeros{})).Transpose(c.dims...))
-			parts := must(y.stream(new(computations))).(*transposedStream)
+			parts := must(y.stream(new(computations), nil)).(*transposedStream)
 			require.Equal(t, c.bytes, parts.most*parts.step)
 			require.Equal(t, y.Size(), parts.bytes)
 		})
@@ -77,27 +77,27 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 	require.Len(t, parts.memory.free, 1)
 	require.Zero(t, parts.memory.used)
 
-	var drop []func() // of a tensor that is read in any order, perhaps twice
-	kept := must(y.stream(&computations{kept: &drop})).(*transposedStream)
-	defer kept.release()
+	var held cache // the tensor may be read in any order, and twice
+	again := must(y.stream(new(computations), &held)).(*transposedStream)
+	defer again.release()
 	for range 2 {
-		require.NoError(t, kept.readAt(make([]byte, y.Size()), 0))
+		require.NoError(t, again.readAt(make([]byte, y.Size()), 0))
 	}
-	require.Len(t, kept.parts, 4)
-	drop[0]()
-	require.Empty(t, kept.parts)
-	require.Zero(t, kept.memory.used)
+	require.Len(t, again.parts, 4)
+	held.freeAll()
+	require.Empty(t, again.parts)
+	require.Zero(t, again.memory.used)
 }
 
 // TestMakeRoom: parts that nobody reads go until fewer bytes are held than may be.
 func TestMakeRoom(t *testing.T) {
-	s := &transposedStream{most: 2, step: mostHeld / 8, memory: new(resultPool), parts: map[int64]*transposedPart{}}
+	s := &transposedStream{most: 2, step: mostInMemory / 8, memory: new(resultPool), parts: map[int64]*transposedPart{}}
 	for i := range int64(9) {
-		c := &computation{memory: s.memory, words: must(s.memory.take(8, nil))}
+		c := &computation{memory: s.memory, words: must(s.memory.get(8, nil))}
 		s.parts[2*i] = &transposedPart{computedStream: &computedStream{computation: c}, first: 2 * i}
 	}
 	s.parts[4].readers, s.parts[6].readers = 1, 1
-	s.makeRoom(mostHeld)
+	s.makeRoom(mostInMemory)
 	require.Len(t, s.parts, 3)
 	require.Contains(t, s.parts, int64(4))
 	require.Contains(t, s.parts, int64(6))

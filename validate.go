@@ -8,23 +8,25 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// The rules of the format. A check of a part of a file returns the error; a check
-// of values returns the rule that is broken, "" if none is, to which the caller
-// adds the tensor and the place.
+// This file has the rules of the format. A check of a part of a file returns an error. A check of
+// values returns the rule that they break, "" if they break none; the caller adds the tensor and
+// the place.
 
-// The frame of a file: the header length as a little-endian uint64, the header,
-// the data buffer.
+// A file consists of the header length as a little-endian uint64, the header, and the data
+// buffer.
 const (
-	prefixSize      = 8           // bytes of the header length
-	maxHeaderLength = 100_000_000 // the limit of the reference implementation
+	prefixSize      = 8           // size of the header length in bytes
+	maxHeaderLength = 100_000_000 // limit of the reference implementation
 	metadataKey     = "__metadata__"
-	headerAlignment = 8 // written headers are padded to a multiple of this; read ones need not be
+	headerAlignment = 8 // written headers are padded to a multiple of this; those that are read need not be
 )
 
-// checkHeaderLength checks the length that the prefix of a file claims, before
-// anything is allocated for it. The size of the file is -1 if unknown.
+// checkHeaderLength checks the header length in the first 8 bytes of a file, before anything is
+// allocated for it. size is the size of the file in bytes, -1 if unknown.
 func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	if size >= 0 && size < prefixSize {
 		return 0, &FormatError{Offset: 0, Reason: fmt.Sprintf("file of %d bytes is shorter than the %d bytes of the header length", size, prefixSize), truncated: true}
@@ -35,7 +37,7 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	case n > maxHeaderLength:
 		reason = fmt.Sprintf("header length %d exceeds the limit of %d", n, maxHeaderLength)
 		if kind := sniff(prefix); kind != "" {
-			reason = "this is " + kind + ", not a safetensors file"
+			reason = "this is " + kind + ", not a safetensors file" + packagesFor(kind)
 		}
 	case size >= 0 && int64(n) > size-prefixSize:
 		reason, truncated = fmt.Sprintf("header length %d exceeds the %d bytes that follow it", n, size-prefixSize), true
@@ -45,10 +47,9 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	return 0, &FormatError{Offset: 0, Reason: reason, truncated: truncated}
 }
 
-// sniff names what is often found in place of a safetensors file, by its first
-// eight bytes; it returns "" if it knows nothing. Read as a header length, these
-// bytes exceed the limit: no safetensors file, not even a damaged one, is taken
-// for something else.
+// sniff recognizes other kinds of files by their first eight bytes, and returns "" for unknown
+// ones. Read as a header length, these bytes exceed the limit, so that no safetensors file, not
+// even a damaged one, is taken for something else.
 func sniff(prefix []byte) string {
 	text := strings.TrimLeft(string(prefix), " \t\r\n")
 	for _, known := range [...]struct{ magic, kind string }{
@@ -60,23 +61,47 @@ func sniff(prefix []byte) string {
 		{"<?xml", "an XML document"},
 		{"{", "JSON text without the header length before it"},
 		{"GGUF", "a GGUF file"},
-		{"PK\x03\x04", "a zip archive (as PyTorch's .pt and .bin files are)"},
+		{"PK\x03\x04", zipArchive},
 		{"\x89HDF", "an HDF5 file"},
 		{"\x93NUMPY", "a NumPy array file"},
 		{"\x1f\x8b", "gzip data"},
 		{"\x28\xb5\x2f\xfd", "Zstandard data"},
-		{"\x80\x02", "a Python pickle"},
-		{"\x80\x03", "a Python pickle"},
-		{"\x80\x04", "a Python pickle"},
-		{"\x80\x05", "a Python pickle"},
+		{"\x80\x02", pythonPickle},
+		{"\x80\x03", pythonPickle},
+		{"\x80\x04", pythonPickle},
+		{"\x80\x05", pythonPickle},
 	} {
 		if strings.HasPrefix(text, known.magic) {
 			return known.kind
 		}
 	}
-	// Protobuf has no magic: an ONNX model starts with its version, and its producer.
+	// Protobuf has no magic number, but an ONNX model starts with the fields of its version and
+	// its producer.
 	if len(prefix) > 2 && prefix[0] == 0x08 && prefix[1] < 0x20 && prefix[2] == 0x12 {
 		return "an ONNX file"
+	}
+	if len(prefix) >= prefixSize && strings.Trim(string(prefix[:prefixSize]), textBytes) == "" {
+		return "text"
+	}
+	return ""
+}
+
+// textBytes are the bytes of ASCII text. Eight of them, read as a header length, exceed the limit.
+const textBytes = "\t\n\r !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+
+// nameReserved is the rule that a tensor named __metadata__ breaks.
+const nameReserved = "this name is reserved for the metadata"
+
+// The kinds of files that torch.save writes.
+const (
+	zipArchive   = "a zip archive"
+	pythonPickle = "a Python pickle"
+)
+
+// packagesFor names the packages that read files of a kind, after the error that says which kind it is.
+func packagesFor(kind string) string {
+	if kind == zipArchive || kind == pythonPickle {
+		return "; " + variant.PackagesRead
 	}
 	return ""
 }
@@ -85,7 +110,7 @@ func sniff(prefix []byte) string {
 func checkName(name string) (broken string) {
 	switch {
 	case name == metadataKey:
-		return "the name is reserved for the metadata"
+		return nameReserved
 	case !utf8.ValidString(name):
 		return "the name is not valid UTF-8"
 	}
@@ -102,31 +127,29 @@ func checkMetadata(metadata map[string]string) (broken string) {
 	return ""
 }
 
-// countElements returns the number of elements of a shape, unless a dimension is
-// negative or the product overflows. The dimensions are multiplied from left to
-// right in 64 bits, as the reference does: [0, 1<<40, 1<<40] is a shape,
-// [1<<40, 1<<40, 0] is not.
+// countElements returns the number of elements of a shape. ok is false if a dimension is negative
+// or the product overflows. The dimensions are multiplied from left to right in 64 bits, as the
+// reference does: [0, 1<<40, 1<<40] is a shape, [1<<40, 1<<40, 0] is not.
 func countElements(shape []int) (n uint64, ok bool) {
 	n, over := uint64(1), uint64(0)
 	for _, dim := range shape {
 		hi, lo := bits.Mul64(n, uint64(dim))
-		over |= hi | uint64(dim)>>63 // which is set in negative dimensions
+		over |= hi | uint64(dim)>>63 // the sign bit, set in negative dimensions
 		n = lo
 	}
 	return n, over == 0
 }
 
-// byteSize returns the size in bytes of a tensor of that dtype and shape, if
-// there can be one.
+// byteSize returns the size in bytes of a tensor with this dtype and shape. ok is false if there
+// can be no such tensor.
 func byteSize(d DType, shape []int) (size int64, ok bool) {
-	n, ok := countElements(shape)
-	width := uint64(d.Bits()) // 0 if d is invalid
-	hi, lo := bits.Mul64(n, width)
-	return int64(lo / 8), ok && width > 0 && hi|lo%8 == 0
+	n, counted := countElements(shape)
+	size, ok = dtypes[d.known()].bytes(n)
+	return size, counted && ok
 }
 
-// checkShape returns the size in bytes of a tensor of that dtype and shape, or
-// the rule that is broken.
+// checkShape returns the size in bytes of a tensor with this dtype and shape, or the rule that
+// they break.
 func checkShape(d DType, shape []int) (size int64, broken string) {
 	if size, ok := byteSize(d, shape); ok {
 		return size, ""
@@ -147,8 +170,8 @@ func checkShape(d DType, shape []int) (size int64, broken string) {
 	return 0, fmt.Sprintf("the number of bits of %v %s overflows 64 bits", d, formatShape(shape))
 }
 
-// checkOffsets checks that data offsets hold exactly the bytes of that dtype and
-// shape.
+// checkOffsets checks that data offsets span exactly the bytes that a tensor with this dtype and
+// shape has.
 func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
 	if size, ok := byteSize(d, shape); ok && begin <= end && end-begin == size {
 		return ""
@@ -164,22 +187,7 @@ func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
 	return broken
 }
 
-// checkDataSize checks that the tensors of a table fill a data buffer of size bytes, -1 if
-// unknown.
-func (t *table) checkDataSize(size int64) error {
-	end, reason := t.dataSize(), ""
-	switch {
-	case size < 0 || end == size:
-		return nil
-	case end > size:
-		reason = fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, the file has %d", end, size)
-	default:
-		reason = fmt.Sprintf("the tensors end at %d, but the data buffer has %d bytes: %d belong to no tensor", end, size, size-end)
-	}
-	return &FormatError{Offset: t.size() + min(end, size), Reason: reason, truncated: end > size}
-}
-
-// formatShape writes a shape as in a file, cut where it is very long.
+// formatShape writes a shape as in a file. It shortens one with very many dimensions.
 func formatShape(shape []int) string {
 	const limit = 32
 	b := []byte{'['}

@@ -6,22 +6,20 @@ import (
 	"io"
 	"math"
 	"reflect"
-	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// View returns the elements of t without a copy and without spare capacity. T is as for
-// NewTensor: View[float32] of F32, View[uint16] of F16 and BF16, View[byte] of any
-// dtype.
+// View returns the elements of t without copying them, as a slice without spare capacity. T is as
+// for NewTensor: View[float32] for F32, View[uint16] for F16 and BF16, View[byte] for any dtype.
 //
 // If t comes from Open, the slice is a part of the mapped file. Writing to it, using it
 // after Close, and reading it after a truncation of the file crash the program.
 //
-// For data not in memory, for elements not contiguous, computed or converted, for an
-// address not aligned for T, and on a big-endian host, the error wraps
-// [errors.ErrUnsupported]: use Append. Load aligns what the writer of the file has not,
+// The error wraps [errors.ErrUnsupported] if the data is not in memory, if the elements are not
+// contiguous, are computed or converted, if their address is not aligned for T, and on a
+// big-endian host: use Append. Load aligns tensors that the writer of the file did not align,
 // unless dtypes of different sizes mix.
 func View[T Element](t Tensor) ([]T, error) {
 	s, err := view[T](t)
@@ -38,22 +36,23 @@ func view[T Element](t Tensor) ([]T, error) {
 		}
 		return nil, err
 	}
-	if t.concat != nil {
-		return nil, t.noView("it is joined from several tensors")
+	src, ok := t.origin.(*source)
+	if !ok {
+		src = new(source) // which has no memory and is open
 	}
-	if err := t.src.open(); err != nil {
-		return nil, t.src.failed(t.off, err)
+	if err := src.open(); err != nil {
+		return nil, src.failed(t.off, err)
 	}
-	data, unit := t.src.memory()
+	data, unit := src.memory()
 	switch {
 	case t.strides != nil:
 		return nil, t.noView("its elements are not contiguous")
 	case t.dtypes != nil:
 		return nil, t.noView("its elements are converted as they are read")
+	case data == nil && t.Size() > 0:
+		return nil, t.noView(t.origin.notInMemory())
 	case t.size == 0:
 		return []T{}, nil
-	case data == nil:
-		return nil, t.noView(t.src.where())
 	case unit != mem.SwappedUnit[T]():
 		return nil, t.noView("its byte order is not that of the host")
 	}
@@ -64,28 +63,18 @@ func view[T Element](t Tensor) ([]T, error) {
 	return s, nil
 }
 
-// where says where data is that is not in memory.
-func (s *source) where() string {
-	switch {
-	case s.computed != nil:
-		return "its elements are computed"
-	case s.tensor != nil:
-		return "its elements were not contiguous before Reshape"
-	}
-	return "its data is not in memory"
-}
-
-// noView returns the error of a view that would need the copy that Append makes.
+// noView returns the error for a View that would need a copy, as Append makes it.
 func (t Tensor) noView(reason string) error {
 	return fmt.Errorf("viewing %v: %s (Append copies and converts): %w", t, reason, errors.ErrUnsupported)
 }
 
-// Append appends the elements of t to dst, in row-major order, with several goroutines
-// where that pays. On an error it returns dst as it was. Append(buf[:0], t) reuses
-// memory, and spares its page faults: a quarter of the time (BenchmarkModel).
+// Append appends the elements of t to dst, in row-major order, with several goroutines if that
+// pays. On an error it returns dst as it was. Append(buf[:0], t) reuses memory; avoiding page
+// faults, it takes a quarter of the time (BenchmarkModel).
 //
-// T is as for View. It may also be float32, for I8, U8, I16, U16 and all floats but
-// F64, or float64, for these, I32, U32 and F64. Rounding takes a Convert.
+// T is as for View. It may also be float32 for I8, U8, I16, U16 and all floats except F64, and
+// float64 for these dtypes, I32, U32 and F64: both represent all values exactly. To round, use
+// Convert first.
 func Append[T Element](dst []T, t Tensor) ([]T, error) {
 	out, err := appendTo(dst, t)
 	return out, prefixed(err)
@@ -96,6 +85,9 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 		if t, err = seenAs[T](t, err); err != nil {
 			return dst, err
 		}
+	}
+	if src := t.adjacent(); src != nil && t.size <= smallest {
+		return appendSmall(dst, t, src)
 	}
 	s, err := t.open()
 	if err != nil {
@@ -120,24 +112,40 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	return out, nil
 }
 
-// Elements returns the elements of a tensor by name, as Append(nil, t) does. A shape
-// other than that given, if any, is an error; -1 stands for any size of a dimension. To
-// require a scalar, check Tensor.Shape. An FP8 model needs its scales: package quant.
-func Elements[T Element](f *File, name string, shape ...int) ([]T, error) {
-	t, err := f.Tensor(name)
-	if err != nil {
-		return nil, err
+// smallest is the size in bytes up to which appendSmall pays: one page.
+const smallest = 4 << 10
+
+// adjacent returns the source of t if the bytes of t are adjacent bytes of it, which an operation
+// can read without a stream; otherwise nil.
+func (t Tensor) adjacent() *source {
+	src, ok := t.origin.(*source)
+	if !ok || t.strides != nil || t.dtypes != nil || t.watch != nil {
+		return nil
 	}
-	if len(shape) > 0 && !slices.EqualFunc(t.shape, shape, func(n, want int) bool { return n == want || want == -1 }) {
-		return nil, prefixed(tensorError(name, fmt.Errorf("its shape is %s, not %s", formatShape(t.shape), formatShape(shape))))
-	}
-	data, err := appendTo[T](nil, t)
-	return data, prefixed(tensorError(name, err))
+	return src
 }
 
-// WriteTo writes the elements to w as a file holds them: row-major, little-endian,
-// sub-byte ones packed. Errors of w are returned as they are. Extra memory is constant,
-// apart from what Transpose and NewTensorFunc hold.
+// appendSmall does what appendTo does, for the few adjacent bytes of t in src, without the stream
+// and the goroutines of larger copies.
+func appendSmall[T Element](dst []T, t Tensor, src *source) ([]T, error) {
+	if err := src.acquire(); err != nil {
+		return dst, src.failed(t.off, err)
+	}
+	defer src.done()
+	out := mem.Extend(dst, int(t.size)/mem.SizeOf[T]())
+	b := mem.BytesOf(out[len(dst):])
+	if len(b) > 0 {
+		if err := src.read(b, t.off, nil); err != nil {
+			return dst, src.failed(t.off, err)
+		}
+	}
+	mem.Swap[T](b)
+	return out, nil
+}
+
+// WriteTo writes the elements to w as a file holds them: row-major and little-endian, with those
+// below a byte packed. Errors of w are returned unchanged. Extra memory is constant, apart from
+// the memory that Transpose and NewTensorFunc need.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	s, err := t.open()
 	if err != nil {
@@ -148,7 +156,7 @@ func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 }
 
 // ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. Each call computes a
-// computed tensor: with an [io.SectionReader], for every window.
+// computed tensor again; an [io.SectionReader] makes one call for every window.
 func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))
@@ -169,44 +177,25 @@ func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
-// around returns a part of t with its n bytes from off on, and where they start in
-// it. One window of a transposed tensor is read without the rest of it.
-func (t Tensor) around(off, n int64) (part Tensor, at int64) {
-	if n == 0 || t.strides == nil && t.concat == nil && t.src.tensor == nil {
-		return t, off
-	}
-	at = off
-	size := t.Size() // of one index of a dimension
-	ranges := make([]Range, 0, len(t.shape))
-	for _, dim := range t.shape {
-		if size%int64(dim) != 0 { // elements of less than a byte
-			break
+// exactFloats returns the Go float types that represent all elements of a dtype of another type.
+func exactFloats(d DType) (types []string) {
+	for _, wide := range []DType{F32, F64} {
+		if wide != d && float.Exact(d.float(), wide.float()) {
+			types = append(types, dtypes[wide].kind.String())
 		}
-		size /= int64(dim)
-		first, last := at/size, (at+n-1)/size
-		at -= first * size
-		if first < last {
-			ranges = append(ranges, Span(int(first), int(last)+1))
-			break
-		}
-		ranges = append(ranges, At(int(first)))
 	}
-	part, err := t.slice(ranges)
-	if err != nil { // stored elements of less than a byte, which are converted
-		return t, off
-	}
-	return part, at
+	return types
 }
 
-// seenAs returns t, whose elements are not of type T, with its elements converted to T
-// where Append does that, else the error.
+// seenAs converts t, whose elements do not have type T, to the dtype of T if that is exact.
+// Otherwise it returns an error, which is err or says how to round.
 func seenAs[T Element](t Tensor, err error) (Tensor, error) {
 	d := floatOf[T]()
 	switch {
 	case float.Exact(t.dtype.float(), d.float()):
 		return t.convert(d)
 	case float.Convertible(t.dtype.float(), d.float()):
-		err = fmt.Errorf("%w; %v does not represent all of them: Convert to %v first, which rounds", err, d, d)
+		return t, fmt.Errorf("%w; %v does not represent all of them: Convert to %v first, which rounds", err, d, d)
 	}
-	return t, err
+	return t, elementError[T](t.dtype, exactFloats(t.dtype))
 }

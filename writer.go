@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,20 +16,20 @@ import (
 type Writer struct {
 	w       io.Writer
 	names   []string
-	bounds  []int64 // where the data of each tensor starts, and that of the last ends
-	next    int     // the first tensor after the current one
+	bounds  []int64 // offset at which the data of each tensor starts, then the end of the last one
+	next    int     // index of the first tensor after the current one
 	current *tensorWriter
 	err     error
 
-	file *osfile.Atomic // of Create, else nil
-	buf  *bufio.Writer  // which is then w
+	file *osfile.Atomic // the file of Create, otherwise nil
+	buf  *bufio.Writer  // buffer in front of file; it is w then
 }
 
-// NewWriter writes the header of a file to w and returns a Writer for the data, in the
-// order of h.Tensors; DataOffsets and DataStart are ignored. It refuses what Write refuses,
-// and duplicate names, with nothing written.
+// NewWriter writes the header of a file to w and returns a Writer for the data, in the order of
+// h.Tensors; DataOffsets and DataStart are ignored. Errors are those of Write; duplicate names
+// are errors, too. On an error, nothing is written.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
-	header, bounds, err := h.encode(nil)
+	header, bounds, err := h.encode(nil, 0)
 	if err != nil {
 		return nil, prefixed(err)
 	}
@@ -42,13 +43,21 @@ func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 // with the exception described at WriteFile. After an error name is unchanged. A Writer
 // that is never closed may leave a temporary file.
 func Create(name string, h *Header) (*Writer, error) {
-	header, bounds, err := h.encode(nil)
+	return Saver{}.Create(name, h)
+}
+
+func (s Saver) create(name string, h *Header) (*Writer, error) {
+	settings, err := s.settings("")
 	if err != nil {
-		return nil, prefixed(err)
+		return nil, err
 	}
-	f, err := osfile.Create(name)
+	header, bounds, err := h.encode(nil, s.Align)
 	if err != nil {
-		return nil, prefixed(err)
+		return nil, err
+	}
+	f, err := settings.Create(name)
+	if err != nil {
+		return nil, err
 	}
 	w := &Writer{names: h.names(), bounds: bounds, file: f}
 	w.buf = bufio.NewWriterSize(io.NewOffsetWriter(f, 0), mem.BufferSize)
@@ -58,12 +67,12 @@ func Create(name string, h *Header) (*Writer, error) {
 	}
 	if err != nil {
 		f.Abort()
-		return nil, prefixed(fmt.Errorf("writing %s: %w", name, err))
+		return nil, fmt.Errorf("writing %s: %w", name, err)
 	}
 	return w, nil
 }
 
-// names returns the names of the tensors.
+// names returns the names of the tensors, in order.
 func (h *Header) names() []string {
 	names := make([]string, len(h.Tensors))
 	for i := range names {
@@ -72,9 +81,9 @@ func (h *Header) names() []string {
 	return names
 }
 
-// encode is encodeHeader, and checks that names are unique.
-func (h *Header) encode(b []byte) (header []byte, bounds []int64, err error) {
-	if header, bounds, err = encodeHeader(b, h.Tensors, h.Metadata); err != nil {
+// encode is like encodeHeader, and also checks that names are unique.
+func (h *Header) encode(b []byte, align int) (header []byte, bounds []int64, err error) {
+	if header, bounds, err = encodeHeader(b, h.Tensors, h.Metadata, align); err != nil {
 		return nil, nil, err
 	}
 	if duplicate := duplicateName(h.Tensors); duplicate >= 0 {
@@ -83,20 +92,20 @@ func (h *Header) encode(b []byte) (header []byte, bounds []int64, err error) {
 	return header, bounds, nil
 }
 
-// AppendBinary appends the start of a file as NewWriter writes it: with the data, its
-// length is that of the file. Errors are those of NewWriter.
+// AppendBinary appends the start of a file to b, as NewWriter writes it. Its length and the size
+// of the data make up the size of the file. Errors are those of NewWriter.
 func (h *Header) AppendBinary(b []byte) ([]byte, error) {
-	header, _, err := h.encode(b)
+	header, _, err := h.encode(b, 0)
 	if err != nil {
 		return b, prefixed(err)
 	}
 	return header, nil
 }
 
-// Tensor returns the writer for the data of a tensor, row-major and little-endian.
-// Tensors come in the order of the header, each complete; those without elements can be
-// left out. A Write beyond the size writes nothing. The writer is valid until the next
-// call.
+// Tensor returns the writer for the data of a tensor, row-major and little-endian. Write the
+// tensors completely and in the order of the header; those without elements may be skipped. A
+// Write beyond the size of the tensor writes nothing. The writer is valid until the next call of
+// Tensor or Close.
 func (w *Writer) Tensor(name string) (io.Writer, error) {
 	if err := w.complete(); err != nil {
 		return nil, err
@@ -105,7 +114,7 @@ func (w *Writer) Tensor(name string) (io.Writer, error) {
 		size := w.bounds[i+1] - w.bounds[i]
 		if w.names[i] == name {
 			w.next = i + 1
-			w.current = &tensorWriter{w: w, name: name, size: size, left: size}
+			w.current = &tensorWriter{w: w, name: name, size: size, unwritten: size}
 			return w.current, nil
 		}
 		if size > 0 {
@@ -127,7 +136,7 @@ func (w *Writer) Close() error {
 	if missing := w.bounds[len(w.names)] - w.bounds[w.next]; missing > 0 {
 		first := w.next
 		for w.bounds[first+1] == w.bounds[first] {
-			first++ // without elements
+			first++ // it has no elements
 		}
 		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.names[first]), missing))
 	}
@@ -149,20 +158,21 @@ func (w *Writer) Close() error {
 
 var errWriterClosed = prefixed(errors.New("the Writer is closed"))
 
-// complete checks that the current tensor has all its bytes, and leaves it.
+// complete checks that all bytes of the current tensor were written. Then there is no current
+// tensor.
 func (w *Writer) complete() error {
 	if w.err != nil {
 		return w.err
 	}
 	t := w.current
 	w.current = nil
-	if t != nil && t.left > 0 {
-		return w.fail(fmt.Errorf("tensor %s: %d of its %d bytes are missing", quote(t.name), t.left, t.size))
+	if t != nil && t.unwritten > 0 {
+		return w.fail(fmt.Errorf("tensor %s: %d of its %d bytes are missing", quote(t.name), t.unwritten, t.size))
 	}
 	return nil
 }
 
-// fail ends the writing with an error.
+// fail ends the writing with an error, which all later calls return.
 func (w *Writer) fail(err error) error {
 	w.err = prefixed(err)
 	if w.file != nil {
@@ -171,11 +181,11 @@ func (w *Writer) fail(err error) error {
 	return w.err
 }
 
-// A tensorWriter takes the data of one tensor.
+// A tensorWriter writes the data of one tensor.
 type tensorWriter struct {
-	w          *Writer
-	name       string
-	size, left int64
+	w               *Writer
+	name            string
+	size, unwritten int64
 }
 
 func (t *tensorWriter) Write(b []byte) (int, error) {
@@ -184,13 +194,59 @@ func (t *tensorWriter) Write(b []byte) (int, error) {
 		return 0, t.w.err
 	case t.w.current != t:
 		return 0, t.w.fail(fmt.Errorf("tensor %s: data written after the next tensor was started", quote(t.name)))
-	case int64(len(b)) > t.left:
-		return 0, t.w.fail(fmt.Errorf("tensor %s: %d bytes beyond its size of %d", quote(t.name), int64(len(b))-t.left, t.size))
+	case int64(len(b)) > t.unwritten:
+		return 0, t.w.fail(fmt.Errorf("tensor %s: %d bytes beyond its size of %d", quote(t.name), int64(len(b))-t.unwritten, t.size))
 	}
 	n, err := writeFull(t.w.w, b)
-	t.left -= int64(n)
+	t.unwritten -= int64(n)
 	if err != nil {
 		err = t.w.fail(tensorError(t.name, err))
 	}
 	return n, err
+}
+
+// duplicateName returns the index of a tensor that has the name of another one, -1 if there is
+// none. In most headers the names of each dtype are sorted: then it compares neighbors, and the
+// names of one dtype with those of another.
+func duplicateName(tensors []TensorInfo) int {
+	const most = 4 // number of sorted runs that are compared with each other
+	name := func(i int) string { return tensors[i].Name }
+	var runs [most + 1]int // indices at which sorted runs start
+	n := 1
+	for i := 1; i < len(tensors); i++ {
+		if name(i) > name(i-1) {
+			continue
+		}
+		if n == most {
+			_, duplicate := newNameIndex(len(tensors), name)
+			return duplicate
+		}
+		runs[n] = i
+		n++
+	}
+	runs[n] = len(tensors)
+	for a := range n {
+		for b := a + 1; b < n; b++ {
+			for i, k := runs[a], runs[b]; i < runs[a+1] && k < runs[b+1]; {
+				switch c := cmp.Compare(name(i), name(k)); {
+				case c < 0:
+					i++
+				case c > 0:
+					k++
+				default:
+					return k
+				}
+			}
+		}
+	}
+	return -1
+}
+
+// Create is [Create] with the settings of s.
+func (s Saver) Create(name string, h *Header) (*Writer, error) {
+	w, err := s.create(name, h)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	return w, nil
 }

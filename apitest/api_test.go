@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "write testdata/api.txt")
 // export data that apidiff compares changes with the version of Go.
 func TestAPI(t *testing.T) {
 	const name = "../testdata/api.txt"
-	got := slices.Concat(exported(t, ".."), exported(t, "../dcp"), exported(t, "../hub"), exported(t, "../quant"), exported(t, "../remote"), exported(t, "../torch"))
+	got := slices.Concat(exported(t, ".."), exported(t, "../checkpoint"), exported(t, "../dcp"), exported(t, "../hub"), exported(t, "../quant"), exported(t, "../remote"), exported(t, "../torch"))
 	if *update {
 		require.NoError(t, os.WriteFile(name, []byte(strings.Join(got, "\n")+"\n"), 0o666))
 	}
@@ -237,6 +237,7 @@ import (
 	"maps"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/checkpoint"
 	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/quant"
@@ -244,7 +245,7 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-var _ = []any{maps.Collect[string, int], safetensors.Open, dcp.Open, hub.Open, quant.Open, remote.Open, torch.Open}
+var _ = []any{maps.Collect[string, int], safetensors.Open, checkpoint.Open, dcp.Open, hub.Open, quant.Open, remote.Open, torch.Open}
 
 func _(ctx context.Context, f *safetensors.File, rank, ranks int, shape []int,
 	merge func([]float32) error, url string, fsys fs.FS, r io.ReaderAt, size int64) {

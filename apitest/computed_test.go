@@ -45,6 +45,7 @@ func fillFrom[T Element](dst []T, x Tensor) error {
 	return err
 }
 
+// TestComputedNotAtAll: the func of a computed tensor without elements is never called.
 func TestComputedNotAtAll(t *testing.T) {
 	y, calls := counted[byte](counting(F32, 4, 0))
 	require.Empty(t, must(Append[float32](nil, y)))
@@ -99,6 +100,8 @@ func TestComputedElements(t *testing.T) {
 	}
 }
 
+// TestComputedFaults: what a func of a computed tensor does wrong, by an error, a panic or a fault,
+// comes out as an error of the operation.
 func TestComputedFaults(t *testing.T) {
 	x := counting(F32, 4)
 	failure := errors.New("failure")

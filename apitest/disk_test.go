@@ -66,7 +66,8 @@ type patch struct {
 }
 
 // A fault makes operations fail with err: the n-th of a kind, or of all if op is "",
-// and those after it if rest is set, as on a disk that dies.
+// and those after it if rest is set, as on a disk that dies. op may list several kinds,
+// separated by spaces.
 type fault struct {
 	op    string
 	n     int
@@ -121,7 +122,7 @@ func (d *disk) do(op, name string) error {
 	if f.op == "" {
 		count = d.total
 	}
-	if (f.op == "" || f.op == op) && f.n > 0 && (f.n == count || f.rest && f.n < count) {
+	if (f.op == "" || slices.Contains(strings.Fields(f.op), op)) && f.n > 0 && (f.n == count || f.rest && f.n < count) {
 		f.hit = true
 		return &fs.PathError{Op: op, Path: name, Err: f.err}
 	}
@@ -138,7 +139,13 @@ func (d *disk) changed(op, name string) {
 	}
 }
 
-func clean(name string) string { return filepath.ToSlash(filepath.Clean(name)) }
+// clean returns the path of a name. The root is its own parent.
+func clean(name string) string {
+	if name = filepath.ToSlash(filepath.Clean(name)); name == ".." {
+		return "."
+	}
+	return name
+}
 
 // now returns what programs see under a name, nil if nothing.
 func (d *disk) now(name string) *inode {

@@ -287,6 +287,7 @@ func requireExpression(t *testing.T, seed uint64, raw []byte) twin {
 	x.steps = append([]string{fmt.Sprintf("seed %d, %x: ", seed, raw)}, x.steps...)
 	for range 1 + e.choose(8) {
 		x = e.step(x)
+		x.requirePromise(t)
 	}
 	x.requireShape(t)
 	x.requireElements(t)
@@ -402,7 +403,8 @@ func TestLargeExpressions(t *testing.T) {
 	}
 }
 
-// FuzzExpression reads the expressions that any bytes choose.
+// FuzzExpression reads the expressions that any bytes choose. After each step, a tensor gives as
+// many bytes as it promises, and as its new shape demands.
 func FuzzExpression(f *testing.F) {
 	for seed := range uint64(20) {
 		raw := make([]byte, 40)

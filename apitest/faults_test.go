@@ -206,6 +206,71 @@ func TestSomeFaults(t *testing.T) {
 	}
 }
 
+// TestMissingCalls: on mounts of buckets and of HDFS, any call may be missing that a save can do
+// without, alone or together with the others. The save succeeds, and leaves the new files and
+// nothing else. Where a call is missing that no save can do without, the error names the call and
+// what helps, and the old file stays. Without removals, files may be left over, and the old or the
+// new checkpoint opens, as the error says.
+func TestMissingCalls(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows reports other errors for these calls")
+	}
+	const all = "tmpfile link lock fstat chmod chown allocate truncate sync opendir syncdir closedir"
+	help := map[string]string{
+		"rename": "(this file system cannot rename: use Write, which writes to any io.Writer)",
+		"write":  "(this file system cannot write any part of a file: use Write, which writes to any io.Writer)",
+		"create": "(this file system cannot create a file in which any part can be written: use Write, which writes to any io.Writer)",
+		"mkdir":  "(this file system cannot create a folder here: create it by other means, or use Write, which writes to any io.Writer)",
+		"remove": "(this file system cannot remove a file here: remove it by other means, or save to an empty folder)",
+	}
+	missing := map[string]int{} // how often each call was
+	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EINVAL, syscall.EOPNOTSUPP, syscall.EPERM} {
+		for _, op := range append(strings.Fields(all), all, "allocate truncate", "rename", "write", "tmpfile create", "mkdir", "remove") {
+			onAllDisks(func(first, second save, kind func(*disk)) {
+				d := replaced(t, first, kind)
+				before := d.files()
+				err := d.save(t, second, 2, fault{op: op, n: 1, rest: true, err: errno})
+				if !d.fault.hit {
+					return
+				}
+				missing[op]++
+				what := fmt.Sprintf("%s without %s: %s", second.name, op, errno)
+				require.Zero(t, d.open, what)
+				if op == "remove" {
+					want := 1
+					if err == nil || strings.Contains(err.Error(), "is complete, but what follows failed") {
+						want = 2
+					}
+					if err != nil {
+						require.ErrorContains(t, err, help[op], what)
+					}
+					if got, failed := (cut{files: d.files()}).generation(second.target); want == 2 || first.target == second.target {
+						require.NoError(t, failed, what)
+						require.EqualValues(t, want, got, what)
+					}
+					return
+				}
+				for name := range d.files() {
+					require.NotContains(t, name, osfile.TempPrefix, what)
+				}
+				text, fails := help[strings.TrimPrefix(op, "tmpfile ")]
+				if !fails {
+					require.NoError(t, err, what)
+					require.EqualValues(t, 2, must(cut{files: d.files()}.generation(second.target)), what)
+					return
+				}
+				require.ErrorIs(t, err, errno, what)
+				require.Equal(t, before, d.files(), what)
+				if op != "tmpfile create" || errno != syscall.EPERM { // which may mean what it says
+					require.ErrorContains(t, err, text, what)
+				}
+			})
+		}
+	}
+	delete(missing, "truncate") // where space can be reserved, no file is truncated
+	require.Len(t, missing, len(strings.Fields(all))+5, "%v", missing)
+}
+
 // TestPrivateFromTheStart: a file that only its owner may read is replaced by one that
 // nobody else may read while it is written, either.
 func TestPrivateFromTheStart(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -202,4 +203,12 @@ func failingWriter(left int) writerFunc {
 		}
 		return n, nil
 	}
+}
+
+// requireStated checks that doc/testing.md states how many things a test leaves none out of.
+func requireStated(t testing.TB, what string, n int, things string) {
+	t.Helper()
+	text := must(os.ReadFile(filepath.Join("..", "doc", "testing.md")))
+	row := fmt.Sprintf("\n| %s | %d %s |", strings.ReplaceAll(what, ",", ""), n, things)
+	require.True(t, strings.Contains(strings.ReplaceAll(string(text), ",", ""), row), "doc/testing.md has no row %q, its numbers with commas", row)
 }

@@ -43,7 +43,7 @@ func TestOpenErrors(t *testing.T) {
 		{"the file exists", "missing", byBoth, "", fs.ErrNotExist},
 		{"a file has a header length", "digits", byBoth, "file of 4 bytes is shorter than the 8 bytes of the header length (at byte 0)", nil},
 		{"a file holds the data of its tensors", "first72", byBoth, "the data buffer is truncated: the tensors need 16 bytes, the file has 8 (at byte 72)", nil},
-		{"a folder holds a .safetensors file", "folder", byBoth, "no .safetensors file in it, and nothing else", fs.ErrNotExist},
+		{"a folder holds a .safetensors file", "folder", byBoth, "no .safetensors file in it: it is empty", fs.ErrNotExist},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			for _, open := range c.open {

@@ -103,6 +103,8 @@ func TestZippedSum(t *testing.T) {
 	}
 }
 
+// TestJoin: a File joined from two has the tensors of both, file by file, and their metadata, and
+// closing it closes both.
 func TestJoin(t *testing.T) {
 	base := writeTemp(t, map[string]Tensor{"a": counting(U32, 4), "b": counting(F32, 2)})
 	adapter := filepath.Join(t.TempDir(), "adapter.safetensors")
@@ -177,9 +179,11 @@ func TestOpenFolder(t *testing.T) {
 		{"another name may be the only one", files{"adapter.safetensors": one, "config.json": ""}, tensors, nil, ""},
 		{"an index of other files does not count", files{"adapter.safetensors": one, "pytorch_model.bin.index.json": ""}, tensors, nil, ""},
 		{"temporary files do not count", files{".safetensors-12.tmp": "", "a.safetensors": one}, tensors, nil, ""},
-		{"of several other names none is chosen", files{"a.safetensors": one, "b.safetensors": one}, nil, nil, "several others: a.safetensors, b.safetensors"},
-		{"there is a .safetensors file", files{"config.json": "", "pytorch_model.bin": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only [config.json, pytorch_model.bin]"},
-		{"a folder is not empty", nil, nil, fs.ErrNotExist, "no .safetensors file in it, and nothing else"},
+		{"of several other names none is chosen", files{"a.safetensors": one, "b.safetensors": one}, nil, nil, "no model.safetensors in it, and several others: a.safetensors, b.safetensors; open those of one model by name, and Join them"},
+		{"there is a .safetensors file", files{"config.json": "", "pytorch_model.bin": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only [config.json, pytorch_model.bin] (package torch reads the files of PyTorch)"},
+		{"a distributed checkpoint is not safetensors", files{".metadata": "", "__0_0.distcp": "", "extra.pt": ""}, nil, fs.ErrNotExist, "(package dcp reads the distributed checkpoint)"},
+		{"a folder of something else", files{"config.json": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only [config.json]"},
+		{"a folder is not empty", nil, nil, fs.ErrNotExist, "no .safetensors file in it: it is empty"},
 		{"an index may have another name", files{"mine.safetensors.index.json": index, "x-00001-of-00002.safetensors": first, "x-00002-of-00002.safetensors": second}, tensors, nil, ""},
 		{"of several others none is chosen", files{"mine.safetensors.index.json": index, "other.safetensors.index.json": index}, nil, nil, "mine.safetensors.index.json, other.safetensors.index.json"},
 		{"model.safetensors.index.json comes first", files{"model.safetensors.index.json": index, "other.safetensors.index.json": lost,
@@ -190,7 +194,7 @@ func TestOpenFolder(t *testing.T) {
 		{"no lone shard of several", files{"model-00002-of-00004.safetensors": one}, nil, fs.ErrNotExist,
 			"3 of 4 shards are missing: model-00001-of-00004.safetensors, model-00003-of-00004.safetensors, model-00004-of-00004.safetensors"},
 		{"no incomplete set", files{"m-00001-of-00003.safetensors": first, "m-00003-of-00003.safetensors": second}, nil, fs.ErrNotExist,
-			"1 of 3 shards are missing: m-00002-of-00003.safetensors"},
+			"1 of 3 shards is missing: m-00002-of-00003.safetensors"},
 		{"one set", files{"m-00001-of-00002.safetensors": first, "n-00002-of-00002.safetensors": second}, nil, nil, "several others"},
 		{"one count", files{"m-00001-of-00002.safetensors": first, "m-00002-of-00003.safetensors": second}, nil, nil, "several others"},
 		{unique, files{"m-00001-of-00002.safetensors": first, "m-00002-of-00002.safetensors": first}, nil, nil, `: duplicate tensor name`},
@@ -200,7 +204,7 @@ func TestOpenFolder(t *testing.T) {
 		{"10,001 are", files{"m-00001-of-10001.safetensors": one}, nil, nil, "10001 shards exceed the limit of 10000"},
 		{"none beyond the count", files{"m-00001-of-00001.safetensors": first, "m-00002-of-00001.safetensors": second}, nil, nil, "several others"},
 		{"no number twice", files{"m-00001-of-00001.safetensors": first, "m-000001-of-00001.safetensors": second}, nil, nil, "several others"},
-		{"no number zero", files{"m-00000-of-00001.safetensors": one}, nil, fs.ErrNotExist, "1 of 1 shards are missing"},
+		{"no number zero", files{"m-00000-of-00001.safetensors": one}, nil, fs.ErrNotExist, "1 of 1 shards is missing"},
 		{"whole shards", files{"m-00001-of-00002.safetensors": first, "m-00002-of-00002.safetensors": second[:20]}, nil, io.ErrUnexpectedEOF,
 			`shard "m-00002-of-00002.safetensors": header length`},
 
@@ -218,12 +222,12 @@ func TestOpenFolder(t *testing.T) {
 		{"its index alone", files{"x.safetensors.index.fp16.json": strings.ReplaceAll(index, "x-", "y_"),
 			"y_00001-of-00002.safetensors": first, "y_00002-of-00002.safetensors": second}, tensors, nil, ""},
 		{"none of two variants", files{"x.fp16.safetensors": half, "x.bf16.safetensors": half}, nil, nil, "several others: x.bf16.safetensors, x.fp16.safetensors"},
-		{"half a set, not its variant", files{"x-00001-of-00002.safetensors": first, "x.fp16.safetensors": half}, nil, fs.ErrNotExist, "1 of 2 shards are missing"},
+		{"half a set, not its variant", files{"x-00001-of-00002.safetensors": first, "x.fp16.safetensors": half}, nil, fs.ErrNotExist, "1 of 2 shards is missing"},
 		{"a version is no variant", files{"x2.safetensors": one, "x2.1.safetensors": half}, nil, nil, "several others: x2.1.safetensors, x2.safetensors"},
 		{"nor is what has a dash", files{"x.safetensors": one, "x.large-2.safetensors": half}, nil, nil, "several others"},
 		{"nor is that of another model", files{"x.safetensors": one, "y.fp16.safetensors": half}, nil, nil, "several others"},
 
-		{"the folders of a pipeline of diffusers", indexed, nil, fs.ErrNotExist, "no .safetensors file in it, only in folders of its pipeline: unet, vae: "},
+		{"the folders of a pipeline of diffusers", indexed, nil, fs.ErrNotExist, "no .safetensors file in it, only in folders of its pipeline: unet, vae"},
 		{"other folders", pipeline, nil, fs.ErrNotExist, "only [scheduler, unet, vae, x]"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {

@@ -3,6 +3,7 @@ package apitest_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"path"
@@ -267,6 +268,18 @@ func TestPowerCutAgain(t *testing.T) {
 		}
 	}
 	t.Log(states, "states")
+}
+
+// TestFolderOfAnother saves to a folder that another process has just created, and whose name it
+// has not flushed yet. Once the save has returned, a power cut leaves it.
+func TestFolderOfAnother(t *testing.T) {
+	for _, count := range []int{1, 3} {
+		d := diskWith(map[string][]byte{"work/run/other": nil})
+		d.bind(folder, &inode{dir: true, mode: fs.ModeDir | 0o777})
+		_, after, err := powerCuts(t, d, shards(count), 2)
+		require.NoError(t, err)
+		require.Empty(t, torn(after, folder, false, 2))
+	}
 }
 
 // TestPowerCutIsNoticed makes syncs do nothing and say nothing of it: there are

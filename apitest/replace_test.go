@@ -55,7 +55,7 @@ var errMixture = errors.New("a mixture of checkpoints")
 
 // withoutStems returns names of files with R in place of the random numbers of shards.
 func withoutStems(names []string) []string {
-	random := regexp.MustCompile(`^model\.\d+-`)
+	random := regexp.MustCompile(`^model\.\d{9}-`)
 	names = slices.Clone(names)
 	for i, name := range names {
 		names[i] = random.ReplaceAllString(name, "model.R-")

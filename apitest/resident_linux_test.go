@@ -69,7 +69,7 @@ func TestCopiesLeaveNoPagesResident(t *testing.T) {
 // some blocks of 1 MiB, whatever the size of the tensor.
 func TestConvertingWritesAreSmall(t *testing.T) {
 	if testplatform.RaceEnabled {
-		t.Skip("the race detector takes memory of its own")
+		t.Skip("the race detector needs memory that the test would count")
 	}
 	size := 256 << 20
 	if testing.Short() {
@@ -98,7 +98,7 @@ func TestConvertingWritesAreSmall(t *testing.T) {
 // test has the size, and the limit, of the promise.
 func TestComputedWritesAreSmall(t *testing.T) {
 	if testplatform.RaceEnabled {
-		t.Skip("the race detector takes memory of its own")
+		t.Skip("the race detector needs memory that the test would count")
 	}
 	size := 16 << 20
 	if testplatform.Long() {

@@ -47,7 +47,7 @@ func TestWriteRefuses(t *testing.T) {
 		metadata map[string]string
 		want     string
 	}{
-		{"__metadata__ is no tensor", map[string]Tensor{"__metadata__": x}, nil, `tensor "__metadata__": the name is reserved`},
+		{"__metadata__ is no tensor", map[string]Tensor{"__metadata__": x}, nil, `tensor "__metadata__": this name is reserved`},
 		{"tensor names are valid UTF-8", map[string]Tensor{"\xff": x}, nil, `tensor "\xff": the name is not valid UTF-8`},
 		{"metadata keys are valid UTF-8", nil, map[string]string{"\xff": ""}, `metadata key "\xff"`},
 		{"metadata values are valid UTF-8", nil, map[string]string{"k": "\xed\xa0\x80"}, `metadata key "k" or its value is not valid UTF-8`},

@@ -65,6 +65,32 @@ func TestWriteShards(t *testing.T) {
 	requireCheckpoint(t, dir, nil)
 }
 
+// TestWriteShardsKeepsNeighbours: a save removes its own shards of earlier saves, and no files
+// whose names are merely like those: versions of other programs, variants, shorter and longer numbers.
+func TestWriteShardsKeepsNeighbours(t *testing.T) {
+	dir := t.TempDir()
+	neighbours := []string{
+		"model-00001-of-00002.fp16.safetensors", "model.12345678-00001-of-00002.safetensors", "model.1234567890-00001-of-00002.safetensors",
+		"model.2-00001-of-00002.safetensors", "model.2.123456789-00001-of-00002.safetensors", "model.fp16-00001-of-00002.safetensors",
+		"model.fp16.123456789-00001-of-00002.safetensors", "model2-00001-of-00002.safetensors", "other.123456789-00001-of-00002.safetensors",
+	}
+	own := []string{"model-00001-of-00002.safetensors", "model.123456789-00001-of-00002.safetensors"}
+	for _, name := range slices.Concat(neighbours, own) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
+	}
+	for range 20 { // the number is random
+		require.NoError(t, WriteShards(dir, checkpointOf(3), nil, 1))
+		names := listDir(dir)
+		require.Subset(t, names, neighbours)
+		require.Len(t, names, len(neighbours)+4)
+		for _, name := range own {
+			require.NotContains(t, names, name)
+		}
+	}
+	require.NoError(t, WriteShards(dir, checkpointOf(3), nil, 0))
+	require.Len(t, listDir(dir), len(neighbours)+1)
+}
+
 // TestSplit checks how tensors are assigned to shards.
 func TestSplit(t *testing.T) {
 	tensors := checkpointOf(4)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
@@ -164,4 +165,134 @@ func TestTranspose(t *testing.T) {
 	ones := must(NewTensor(U8, slices.Repeat([]int{1}, 1<<20), []byte{7}))
 	require.Less(t, testplatform.Allocated(func() { ones = must(ones.Transpose()) }), uint64(64<<20))
 	require.Equal(t, []byte{7}, appended[byte](ones))
+}
+
+// TestParseRanges: ParseRanges reads what Range.String prints, and what Python writes in other
+// ways; the ranges select what Python's select.
+func TestParseRanges(t *testing.T) {
+	x := counting(I32, 5, 4, 3)
+	for _, c := range []struct {
+		text   string
+		ranges []Range
+		python string // how String prints the ranges
+	}{
+		{"", nil, ""},
+		{" ", nil, ""},
+		{":", []Range{All()}, ":"},
+		{"::", []Range{All()}, ":"},
+		{"3:", []Range{From(3)}, "3:"},
+		{"-2:", []Range{From(-2)}, "-2:"},
+		{"0:", []Range{From(0)}, "0:"},
+		{":2", []Range{Span(0, 2)}, "0:2"},
+		{":-1", []Range{Span(0, -1)}, "0:-1"},
+		{"1:3", []Range{Span(1, 3)}, "1:3"},
+		{"::2", []Range{All().By(2)}, "::2"},
+		{"1::2", []Range{From(1).By(2)}, "1::2"},
+		{"1:4:2", []Range{Span(1, 4).By(2)}, "1:4:2"},
+		{":4:1", []Range{Span(0, 4).By(1)}, "0:4"},
+		{"-1", []Range{At(-1)}, "-1"},
+		{"3:, -1, ::2", []Range{From(3), At(-1), All().By(2)}, "3:, -1, ::2"},
+		{"\t1 : 3 ,2", []Range{Span(1, 3), At(2)}, "1:3, 2"},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			got, err := ParseRanges(c.text)
+			require.NoError(t, err)
+			require.Equal(t, must(x.Slice(c.ranges...)), must(x.Slice(got...)))
+			printed := make([]string, len(got))
+			for i, r := range got {
+				printed[i] = r.String()
+			}
+			require.Equal(t, c.python, strings.Join(printed, ", "))
+			again, err := ParseRanges(c.python)
+			require.NoError(t, err)
+			require.Equal(t, got, again)
+		})
+	}
+	require.Equal(t, "3", At(3).By(2).String(), "a step that changes nothing is not printed: 3:2 is a span")
+}
+
+// TestFrom: From selects the indices from its start to the end, for every start of a dimension.
+func TestFrom(t *testing.T) {
+	x := counting(I32, 5, 2)
+	for start := range 6 {
+		require.Equal(t, must(x.Slice(Span(start, 5))), must(x.Slice(From(start))))
+		if start > 0 {
+			require.Equal(t, must(x.Slice(Span(5-start, 5))), must(x.Slice(From(-start))))
+		}
+		for step := 1; step < 7; step++ {
+			require.Equal(t, must(x.Slice(Span(start, 5).By(step))), must(x.Slice(From(start).By(step))))
+		}
+	}
+}
+
+// TestReshapeRest: a -1 in Reshape is the number of elements that the other dimensions leave.
+func TestReshapeRest(t *testing.T) {
+	x := counting(I32, 4, 6)
+	for _, c := range []struct {
+		x           Tensor
+		shape, want []int
+	}{
+		{x, []int{-1}, []int{24}},
+		{x, []int{-1, 3}, []int{8, 3}},
+		{x, []int{2, -1, 3}, []int{2, 4, 3}},
+		{x, []int{24, -1}, []int{24, 1}},
+		{must(x.Transpose()), []int{3, -1}, []int{3, 8}},
+		{counting(I32), []int{-1}, []int{1}},
+		{counting(I32, 0, 6), []int{-1, 6}, []int{0, 6}},
+		{must(NewTensor(F4, []int{2, 6}, make([]byte, 6))), []int{-1, 4}, []int{3, 4}},
+	} {
+		shape := slices.Clone(c.shape)
+		got, err := c.x.Reshape(c.shape...)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got.Shape())
+		require.Equal(t, shape, c.shape, "the shape that was given stays")
+		require.True(t, must(Equal(got, must(c.x.Reshape(c.want...)))))
+	}
+}
+
+// TestSliceOfManyPieces: a slice of a joined tensor is that of a naive copy, for all starts, stops
+// and steps over pieces of several sizes; and the cost of one row does not grow with the pieces.
+func TestSliceOfManyPieces(t *testing.T) {
+	whole := counting(I32, 12, 2)
+	sizes := []int{1, 3, 1, 2, 4, 1}
+	shuffled := []int{4, 1, 0, 5, 3, 2} // so that no pieces are adjacent
+	var pieces []Tensor
+	var rows []int32
+	for _, i := range shuffled {
+		begin := 0
+		for _, n := range sizes[:i] {
+			begin += n
+		}
+		piece := must(whole.Slice(Span(begin, begin+sizes[i])))
+		pieces = append(pieces, piece)
+		rows = append(rows, appended[int32](piece)...)
+	}
+	joined := must(Concat(0, pieces...))
+	naive := must(NewTensor(I32, []int{12, 2}, rows))
+	ranges := []Range{}
+	for first := range 13 {
+		for stop := first; stop < 13; stop++ {
+			for step := 1; step < 14; step++ {
+				ranges = append(ranges, Span(first, stop).By(step))
+			}
+		}
+	}
+	for i := range 12 {
+		ranges = append(ranges, At(i))
+	}
+	for _, r := range ranges {
+		want, got := must(naive.Slice(r)), must(joined.Slice(r))
+		require.Equal(t, want.Shape(), got.Shape(), r)
+		require.Equal(t, appended[int32](want), appended[int32](got), r)
+	}
+
+	row := func(n int) float64 {
+		pieces := make([]Tensor, n)
+		for i := range pieces {
+			pieces[i] = counting(I32, 1, 2)
+		}
+		joined := must(Concat(0, pieces...))
+		return testing.AllocsPerRun(10, func() { must(joined.Slice(At(n - 1))) })
+	}
+	require.InDelta(t, row(3), row(3000), 1)
 }

@@ -297,3 +297,43 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 		require.LessOrEqual(t, r.bytes, c.most, c.rule)
 	}
 }
+
+// A callsReader counts the calls of ReadRanges and ReadAt, each a round trip.
+type callsReader struct {
+	*rangesReader
+	calls *atomic.Int64
+}
+
+func (r callsReader) ReadAt(b []byte, off int64) (int, error) {
+	r.calls.Add(1)
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+func (r callsReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	r.calls.Add(1)
+	return r.rangesReader.ReadRanges(ranges)
+}
+
+// TestCallsOfSmallTensors: many small tensors of several shards, each a RangeReader, take one call
+// of ReadRanges a shard to write, not one a tensor.
+func TestCallsOfSmallTensors(t *testing.T) {
+	const shards, each = 20, 10
+	var calls atomic.Int64
+	all := make(map[string]Tensor)
+	for s := range shards {
+		tensors := make(map[string]Tensor)
+		for i := range each {
+			tensors[fmt.Sprintf("layer.%02d.%d", s, i)] = counting(U32, 64+s)
+		}
+		file := saved(tensors, nil)
+		f := must(NewFile(callsReader{rangesOf(bytes.NewReader(file)), &calls}, int64(len(file))))
+		maps.Copy(all, maps.Collect(f.Tensors()))
+	}
+	ways := writings(t.TempDir())
+	for _, way := range []string{"Write", "WriteFile"} {
+		calls.Store(0)
+		f := must(ways[way](all))
+		require.LessOrEqual(t, calls.Load(), int64(shards), way)
+		requireTensors(t, all, f)
+	}
+}

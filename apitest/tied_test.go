@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestTie has pairs of tensors that share the same elements, and pairs that only seem to; only the
+// first are written once.
 func TestTie(t *testing.T) {
 	data := []uint32{1, 2, 3, 4, 5, 6}
 	of := func(data []uint32, shape ...int) Tensor { return must(NewTensor(U32, shape, data)) }
@@ -60,6 +62,7 @@ func TestTie(t *testing.T) {
 	require.Equal(t, "a", notes["b"])
 }
 
+// TestTieNothing: Tie and Untie return what they got where no tensors are tied.
 func TestTieNothing(t *testing.T) {
 	x := counting(U32, 2)
 	for _, tensors := range []map[string]Tensor{{"x": x}, {}} {

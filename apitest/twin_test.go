@@ -294,6 +294,22 @@ func (x twin) requireShape(t testing.TB) {
 	require.EqualValues(t, len(x.codes)*x.dtype.Bits()/8, x.Size(), x.steps)
 }
 
+// requirePromise compares what the tensor gives with what it promises and with what its own
+// shape and dtype demand, which no twin is needed for.
+func (x twin) requirePromise(t testing.TB) {
+	t.Helper()
+	demanded := elements(x.Shape()) * x.DType().Bits() / 8
+	require.EqualValues(t, demanded, x.Size(), x.steps)
+	written := 0
+	said, err := x.WriteTo(writerFunc(func(b []byte) (int, error) {
+		written += len(b)
+		return len(b), nil
+	}))
+	require.NoError(t, err, x.steps)
+	require.Equal(t, demanded, written, x.steps)
+	require.EqualValues(t, demanded, said, x.steps)
+}
+
 // watch has a func that is told of what is read.
 func (x twin) watch() twin {
 	return x.became(watched(x.Tensor, func(int) error { return nil }), "watched", x.shape, x.codes)

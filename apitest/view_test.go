@@ -36,10 +36,16 @@ func requireElements[T Element](t *testing.T, tensor Tensor, want []T, viewable 
 // tensor as T.
 func requireRefused[T Element](t *testing.T, tensor Tensor, reason string) {
 	t.Helper()
+	requireBothRefused[T](t, tensor, reason, reason)
+}
+
+// requireBothRefused requires the errors of View and of Append, which also converts to floats.
+func requireBothRefused[T Element](t *testing.T, tensor Tensor, viewed, appended string) {
+	t.Helper()
 	got, err := Append([]T{7}, tensor)
-	require.ErrorContains(t, err, reason)
+	require.ErrorContains(t, err, appended)
 	require.Equal(t, []T{7}, got)
-	require.ErrorContains(t, errorOf(View[T](tensor)), reason)
+	require.ErrorContains(t, errorOf(View[T](tensor)), viewed)
 }
 
 // TestElementTypes checks the Go types of the elements of each kind of dtype.
@@ -69,11 +75,12 @@ func TestElementTypes(t *testing.T) {
 	requireElements(t, get("i"), []uint8{255}, true)
 	requireElements(t, get("8"), []uint8{0x38}, true)
 
-	requireRefused[int32](t, get("f"), "elements of F32 are float32, uint32 or byte, not int32")
+	requireBothRefused[int32](t, get("f"), "elements of F32 are float32, uint32 or byte, not int32", "elements of F32 are float32, uint32, byte or float64, not int32")
+	requireBothRefused[int32](t, get("b"), "elements of BF16 are uint16 or byte, not int32", "elements of BF16 are uint16, byte, float32 or float64, not int32")
 	requireRefused[uint64](t, get("f"), "not uint64")
 	requireRefused[int8](t, get("o"), "elements of BOOL are byte, not int8")
-	requireRefused[int16](t, get("i"), "elements of I8 are int8 or byte, not int16")
-	requireRefused[uint16](t, get("4"), "elements of F4 are byte, not uint16")
+	requireBothRefused[int16](t, get("i"), "elements of I8 are int8 or byte, not int16", "elements of I8 are int8, byte, float32 or float64, not int16")
+	requireBothRefused[uint16](t, get("4"), "elements of F4 are byte, not uint16", "elements of F4 are byte, float32 or float64, not uint16")
 	requireRefused[float32](t, get("c"), "elements of C64 are complex64, uint64 or byte, not float32")
 	requireElements(t, get("i"), []float32{-1}, false)
 	requireElements(t, get("i"), []float64{-1}, false)
@@ -124,13 +131,31 @@ func TestElements(t *testing.T) {
 	}
 	require.EqualError(t, errorOf(Elements[float64](f, "s", 1)), `safetensors: tensor "s": its shape is [], not [1]`)
 	require.ErrorIs(t, errorOf(Elements[float32](f, "y")), fs.ErrNotExist)
-	require.EqualError(t, errorOf(Elements[int32](f, "x")), `safetensors: tensor "x": elements of BF16 are uint16 or byte, not int32`)
+	require.EqualError(t, errorOf(Elements[int32](f, "x")), `safetensors: tensor "x": elements of BF16 are uint16, byte, float32 or float64, not int32`)
 	file := saved(maps.Collect(f.Tensors()), nil)
 	closed := must(Parse(file))
 	require.NoError(t, closed.Close())
 	_, err := Elements[float32](closed, "x")
 	require.ErrorIs(t, err, fs.ErrClosed)
 	require.ErrorContains(t, err, `tensor "x"`)
+}
+
+// TestViewWithoutElements checks that tensors without elements have an empty View, whatever their
+// elements come from: there is nothing to copy.
+func TestViewWithoutElements(t *testing.T) {
+	shape := []int{3, 0}
+	memory := must(NewTensor(F32, shape, []float32(nil)))
+	empty := []float32{}
+	for _, x := range []Tensor{
+		memory,
+		must(NewTensorAt(F32, shape, bytes.NewReader(nil))),
+		must(NewTensorFunc(F32, shape, func([]float32) error { return errors.New("not called") })),
+		must(Concat(0, memory, memory)),
+		must(must(must(counting(F32, 2, 3).Transpose()).Slice(Span(1, 1))).Reshape(2, 0)),
+		must(must(must(must(counting(F32, 2, 3).Transpose()).Reshape(6)).Slice(Span(1, 1))).Reshape(0, 7)),
+	} {
+		requireElements(t, x, empty, true)
+	}
 }
 
 // TestUnaligned opens files with floats at odd places, of an offset or of a header that is not

@@ -1,6 +1,7 @@
 package dcp
 
 import (
+	"cmp"
 	"io"
 	"sync"
 
@@ -8,8 +9,8 @@ import (
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// A lazy reader is opened by the first read: that of a chunk, the part of a tensor in a file
-// of torch.save or in one of safetensors.
+// A lazy is an io.ReaderAt that the first read opens. dcp uses it for chunks: parts of a tensor in
+// a file of torch.save or of safetensors.
 type lazy func() (io.ReaderAt, error)
 
 // ReadAt implements io.ReaderAt.
@@ -21,49 +22,53 @@ func (open lazy) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReadAt(p, off)
 }
 
-// look returns the tensor in a file of torch.save, which holds no other. It is expected to
-// have that dtype and shape: errors say so.
-func look(r io.ReaderAt, size int64, dtype safetensors.DType, shape []int) (t safetensors.Tensor, err error) {
-	e := keepEdges(r, size)
-	defer func() { e.kept = nil }() // there may be hundreds of thousands of chunks
-	held, err := torch.NewFile(e, size)
+// readSaved returns the tensor in a file of torch.save that contains no other tensor. dtype and
+// shape are only for the error: they are those of the expected tensor.
+func readSaved(r io.ReaderAt, size int64, dtype safetensors.DType, shape []int) (t safetensors.Tensor, err error) {
+	e, err := readEdges(r, size)
 	if err != nil {
 		return t, err
 	}
-	if t, err = held.Tensor("tensor"); err != nil || held.Len() != 1 {
-		err = broken("", "%d tensors, one of %v %v is expected", held.Len(), dtype, shape)
+	defer func() { e.cached = nil }() // releases the bytes, because there may be hundreds of thousands of chunks
+	saved, err := torch.NewFile(e, size)
+	if err != nil {
+		return t, err
+	}
+	if t, err = saved.Tensor("tensor"); err != nil || saved.Len() != 1 {
+		err = broken("", "%d tensors, one of %v %v is expected", saved.Len(), dtype, shape)
 	}
 	return t, err
 }
 
-// edges reads a file of torch.save, which has all but the data in its first and last bytes.
-// Looking into it takes some twenty reads, and each may be a request: edges keeps those
-// bytes meanwhile.
+// An edges reads a file of torch.save, whose metadata lies in its first and last bytes. Opening
+// such a file takes some twenty reads, and each may be a request: edges caches those bytes in the
+// meantime.
 type edges struct {
 	io.ReaderAt
-	kept map[int64][]byte // by offset
+	cached map[int64][]byte // bytes by their offset in the file; nil once the file is open
 }
 
+// edge is the number of bytes that are read at each end of the file.
 const edge = 4 << 10
 
-// keepEdges reads the bytes. If that fails, ReadAt will tell.
-func keepEdges(r io.ReaderAt, size int64) *edges {
+// readEdges returns an edges that has read the first and the last bytes of r.
+func readEdges(r io.ReaderAt, size int64) (*edges, error) {
 	n := int64(edge)
 	if size <= 2*edge {
 		n = size
 	}
-	kept := map[int64][]byte{0: make([]byte, n), size - n: make([]byte, n)}
-	for off, b := range kept {
-		if n, _ := r.ReadAt(b, off); n < len(b) {
-			delete(kept, off)
+	cached := map[int64][]byte{0: make([]byte, n), size - n: make([]byte, n)}
+	for off, b := range cached {
+		if n, err := r.ReadAt(b, off); n < len(b) {
+			return nil, cmp.Or(err, io.ErrUnexpectedEOF)
 		}
 	}
-	return &edges{r, kept}
+	return &edges{r, cached}, nil
 }
 
 // ReadAt implements io.ReaderAt.
 func (e *edges) ReadAt(p []byte, off int64) (int, error) {
-	for begin, b := range e.kept {
+	for begin, b := range e.cached {
 		if at := off - begin; at >= 0 && at+int64(len(p)) <= int64(len(b)) {
 			return copy(p, b[at:]), nil
 		}
@@ -71,8 +76,8 @@ func (e *edges) ReadAt(p []byte, off int64) (int, error) {
 	return e.ReaderAt.ReadAt(p, off)
 }
 
-// saved returns a chunk in the safetensors file that starts at an offset, whose header is read
-// once for all chunks. It ends where the file does that it is in.
+// saved returns a func that opens a chunk in the safetensors file that starts at an offset of f,
+// and extends to the end of f. All chunks at that offset share one read of its header.
 func (f *file) saved(name string, offset int64) func() (safetensors.Tensor, error) {
 	open := f.models[offset]
 	if open == nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
-// metadataFile is the name of the file that makes a directory a checkpoint of the other
-// format of DCP, by FileSystemWriter: a pickle that says which chunk of which tensor is where
-// in files __RANK_NUMBER.distcp. Each chunk is a file of torch.save, without anything between
-// them; or all chunks of a file are in one of safetensors at its end, with
-// SerializationFormat.SAFETENSORS, which PyTorch itself cannot read from there.
+// metadataFile is the name of the file that makes a directory a checkpoint of the other format of
+// DCP, which FileSystemWriter writes. The file is a pickle that maps each chunk of each tensor to
+// its place in the files __RANK_NUMBER.distcp. Each chunk is a file of torch.save, and chunks are
+// adjacent. With SerializationFormat.SAFETENSORS, all chunks of a file lie at its end instead, in
+// one file of safetensors, which PyTorch itself cannot read from there.
 const metadataFile = ".metadata"
 
-// openChunks opens the checkpoint whose .metadata is in a directory.
-func (o Opener) openChunks(in osfile.Tree, dir string) (whole *safetensors.File, err error) {
+// openChunks opens the checkpoint in a directory with a .metadata.
+func openChunks(in osfile.Tree, dir string, skip func(name string, why error)) (whole *safetensors.File, err error) {
 	data, err := readFile(in.FS, in.Join(dir, metadataFile))
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (o Opener) openChunks(in osfile.Tree, dir string) (whole *safetensors.File,
 	}
 	f := &files{in: in, byName: make(map[string]*file)}
 	defer func() {
-		if whole == nil { // also if the fs.FS panicked
+		if whole == nil { // true even if the fs.FS has panicked
 			f.close()
 		}
 	}()
@@ -47,27 +47,27 @@ func (o Opener) openChunks(in osfile.Tree, dir string) (whole *safetensors.File,
 		t := &meta.tensors[i]
 		joined, err := f.join(t, meta.stored[t.name])
 		switch why := (prefix.Unsupported{}); {
-		case errors.As(err, &why) && o.Skip != nil:
-			o.Skip(t.name, why)
+		case errors.As(err, &why) && skip != nil:
+			skip(t.name, why)
 		case err != nil:
 			return nil, err
 		default:
 			tensors[t.name] = joined
 		}
 	}
-	if o.Skip != nil {
+	if skip != nil {
 		slices.Sort(meta.objects)
 		for _, name := range meta.objects {
-			o.Skip(name, errors.New("it is a Python object, not a tensor"))
+			skip(name, errors.New("it is a Python object, not a tensor"))
 		}
 	}
-	if whole, err = safetensors.FileOf(tensors, nil, f.close); err != nil { // names that safetensors cannot have
+	if whole, err = safetensors.FileOf(tensors, nil, f.close); err != nil { // a name is not valid in safetensors
 		return nil, broken("", "%v", prefix.Strip(err))
 	}
 	return whole, nil
 }
 
-// readFile returns the content of a file of at most 100 MB.
+// readFile returns the content of a file, which may have at most 100 MB.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
 	r, err := fsys.Open(name)
 	if err != nil {
@@ -85,7 +85,7 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	return data, nil
 }
 
-// join returns a tensor joined from its chunks. Those that have no elements are left out.
+// join returns a tensor joined from its chunks. It ignores chunks without elements.
 func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err error) {
 	row, _ := torchtype.Of(t.dtype.Name)
 	var dtype safetensors.DType
@@ -110,7 +110,7 @@ func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err
 	return tile(t.name, dtype, t.size, pieces)
 }
 
-// find returns where a chunk is. PyTorch looks it up by its offsets, too.
+// find returns the place of a chunk. Like PyTorch, it looks the chunk up by its offsets.
 func find(places []stored, b box) (stored, error) {
 	i, ok := slices.BinarySearchFunc(places, b.begin, func(s stored, offsets []int) int { return slices.Compare(s.offsets, offsets) })
 	switch {
@@ -122,7 +122,22 @@ func find(places []stored, b box) (stored, error) {
 	return places[i], nil
 }
 
-// chunk returns a chunk as a tensor that is opened when it is read.
+// openChunk returns a reader of the tensor that open returns, which must have this dtype and shape.
+// Errors contain place, where the chunk is.
+func openChunk(open func() (safetensors.Tensor, error), place string, dtype safetensors.DType, shape []int) lazy {
+	return sync.OnceValues(func() (io.ReaderAt, error) {
+		t, err := open()
+		if err == nil && (t.DType() != dtype || !slices.Equal(t.Shape(), shape)) {
+			err = broken("", "it holds %v, %v %v is expected", t, dtype, shape)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", place, prefix.Strip(err))
+		}
+		return t, nil
+	})
+}
+
+// chunk returns a chunk as a tensor. The first read of the tensor opens the chunk.
 func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (safetensors.Tensor, error) {
 	in, sizes := f.byName[s.file], b.sizes()
 	if s.transformed != "" {
@@ -132,29 +147,21 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 		return safetensors.Tensor{}, broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)
 	}
 	place := fmt.Sprintf("byte %d of %.200q", s.offset, s.file)
-	var held func() (safetensors.Tensor, error)
-	t, err := safetensors.NewTensorAt(dtype, sizes, lazy(sync.OnceValues(func() (io.ReaderAt, error) {
-		t, err := held()
-		if err == nil && (t.DType() != dtype || !slices.Equal(t.Shape(), sizes)) {
-			err = broken("", "it holds %v, %v %v is expected", t, dtype, sizes)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", place, prefix.Strip(err))
-		}
-		return t, nil
-	})))
+	t, err := safetensors.NewTensorAt(dtype, sizes, in) // gives the size, or the reason why there is none
 	if err != nil {
 		return t, broken(name, "%v", prefix.Strip(err))
 	}
-	if s.length == t.Size() { // a file of torch.save would be longer
-		held = in.saved(name, s.offset)
-	} else {
-		held = func() (safetensors.Tensor, error) {
-			return look(io.NewSectionReader(in, s.offset, s.length), s.length, dtype, sizes)
-		}
+	open := func() (safetensors.Tensor, error) {
+		return readSaved(io.NewSectionReader(in, s.offset, s.length), s.length, dtype, sizes)
 	}
-	// torch.save has all elements of a chunk once. No bytes are in two chunks: each is
-	// looked into, which may take long.
+	if s.length == t.Size() { // a file of torch.save would be longer
+		open = in.saved(name, s.offset)
+	}
+	if t, err = safetensors.NewTensorAt(dtype, sizes, openChunk(open, place, dtype, sizes)); err != nil {
+		return t, broken(name, "%v", prefix.Strip(err))
+	}
+	// torch.save stores every element of a chunk once. Chunks must not share bytes: each is opened
+	// and inspected, so that shared bytes would let a small file cause much work.
 	if t.Size() > s.length {
 		return t, broken(name, "the chunk at %v: %v does not fit into the %d bytes at %s", b.begin, t, s.length, place)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// openError says which directory could not be opened, unless there is no error, or it says
-// which file.
+// openError returns err with the name of the directory, unless it already names a file that could
+// not be opened.
 func openError(dir string, err error) error {
 	if path := (*fs.PathError)(nil); err == nil || errors.As(err, &path) && path.Op == "open" {
 		return err
@@ -17,7 +17,7 @@ func openError(dir string, err error) error {
 	return &fs.PathError{Op: "open", Path: dir, Err: err}
 }
 
-// broken returns the error of a rule that a tensor breaks.
+// broken returns a FormatError about a tensor, or about the checkpoint if tensor is "".
 func broken(tensor, format string, args ...any) error {
 	return &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: fmt.Sprintf(format, args...)}
 }

@@ -14,34 +14,36 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// maxIdle is how many files stay open between reads. A checkpoint has a file for each rank,
-// perhaps more than a process may have open.
+// maxIdle is the largest number of files that stay open between reads. A checkpoint has a file for
+// each rank, perhaps more files than a process may open.
 const maxIdle = 32
 
-// files are the files that chunks are in.
+// A files holds the files that contain the chunks of a checkpoint, and limits how many of them are
+// open.
 type files struct {
 	in     osfile.Tree
 	byName map[string]*file
-	left   int64 // bytes of the files, less those of the chunks
+	left   int64 // size of all files, minus the size of the chunks that were found
 
-	mu     sync.Mutex // of these, and of open and readers of each file
-	idle   []*file    // open, in the order of their last use
+	mu     sync.Mutex // guards the fields below, and the fields open and readers of each file
+	idle   []*file    // files that are open and have no reader; the longest unused comes first
 	closed bool
 }
 
-// A file is opened when it is read. Afterwards it is idle: it stays open for a while.
+// A file is opened when it is read. After the read it is idle: it stays open until files that were
+// used later need its place.
 type file struct {
 	files *files
 	path  string
-	info  fs.FileInfo // of the first time
+	info  fs.FileInfo // when the file was opened first
 
-	models map[int64]func() (*safetensors.File, error) // in it, by offset
+	models map[int64]func() (*safetensors.File, error) // the safetensors files in it, by offset
 
-	open    func() (fs.File, error) // the same file for all readers; nil if it is closed
+	open    func() (fs.File, error) // opens the file once for all readers; nil if it is closed
 	readers int
 }
 
-// open opens all files that the chunks of tensors are in.
+// open opens all files that contain chunks, and so checks that they exist.
 func (f *files) open(dir string, c *checkpoint) error {
 	var all []*file
 	for _, t := range c.tensors {
@@ -52,15 +54,12 @@ func (f *files) open(dir string, c *checkpoint) error {
 			if _, err := filepath.Localize(s.file); err != nil || s.file == "." {
 				return broken(t.name, "%.200q is not the name of a file in the folder", s.file)
 			}
-			opened := &file{files: f, path: f.in.Join(dir, s.file), models: make(map[int64]func() (*safetensors.File, error))}
+			opened := f.add(f.in.Join(dir, s.file))
 			f.byName[s.file] = opened
 			all = append(all, opened)
 		}
 	}
-	err := parallel.Do(shardsAtOnce, int64(len(all)), func(i int64) error {
-		return all[i].read(func(io.ReaderAt) error { return nil })
-	})
-	if err != nil {
+	if err := openAll(all); err != nil {
 		return err
 	}
 	for _, opened := range all {
@@ -69,7 +68,20 @@ func (f *files) open(dir string, c *checkpoint) error {
 	return nil
 }
 
-// close closes the idle files, and refuses further reads.
+// add returns a file that its first read opens.
+func (f *files) add(path string) *file {
+	return &file{files: f, path: path, models: make(map[int64]func() (*safetensors.File, error))}
+}
+
+// openAll opens each file once, concurrently.
+func openAll(all []*file) error {
+	return parallel.Do(shardsAtOnce, int64(len(all)), func(i int64) error {
+		return all[i].read(func(io.ReaderAt) error { return nil })
+	})
+}
+
+// close closes the idle files, and lets further reads fail. Files that are being read are closed
+// after the read.
 func (f *files) close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -77,7 +89,8 @@ func (f *files) close() error {
 	return f.closeIdle()
 }
 
-// closeIdle closes the files that have been idle for longest, where there are too many.
+// closeIdle closes idle files: those that exceed maxIdle, the longest unused first, or all of them
+// after close.
 func (f *files) closeIdle() error {
 	f.mu.Lock()
 	n := len(f.idle)
@@ -92,7 +105,7 @@ func (f *files) closeIdle() error {
 	f.mu.Unlock()
 	var errs []error
 	for _, open := range opened {
-		file, _ := open() // it is open
+		file, _ := open() // returns the file, which is open already
 		errs = append(errs, file.Close())
 	}
 	return errors.Join(errs...)
@@ -107,13 +120,13 @@ func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// read calls do with the open file.
+// read calls do with the open file. It opens the file if necessary.
 func (f *file) read(do func(io.ReaderAt) error) (err error) {
 	open, err := f.acquire()
 	if err != nil {
 		return err
 	}
-	usable := false // unless this changes, the next read opens the file again
+	usable := false // if it stays false, the next read opens the file again
 	defer func() { err = cmp.Or(err, f.release(usable)) }()
 	opened, err := open()
 	if err != nil {
@@ -123,7 +136,8 @@ func (f *file) read(do func(io.ReaderAt) error) (err error) {
 	return do(opened.(io.ReaderAt))
 }
 
-// acquire begins a read. It returns a func that opens the file unless it is open.
+// acquire begins a read, which release must end. It returns a func that opens the file, unless it
+// is open already.
 func (f *file) acquire() (open func() (fs.File, error), err error) {
 	f.files.mu.Lock()
 	defer f.files.mu.Unlock()
@@ -138,7 +152,8 @@ func (f *file) acquire() (open func() (fs.File, error), err error) {
 	return f.open, nil
 }
 
-// release ends a read. After the last one the file is idle, and others may be closed.
+// release ends a read. After the last reader has called it, the file is idle if it is usable, and
+// other idle files may be closed. Otherwise the next read opens the file again.
 func (f *file) release(usable bool) error {
 	f.files.mu.Lock()
 	switch f.readers--; {
@@ -152,6 +167,8 @@ func (f *file) release(usable bool) error {
 	return f.files.closeIdle()
 }
 
+// openNow opens the file. It checks that the file can be read by offset, and has not changed since
+// it was first opened.
 func (f *file) openNow() (fs.File, error) {
 	opened, err := f.files.in.FS.Open(f.path)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// Assemble joins the checkpoint from open files, wherever they come from: package
-// remote, an object store, memory. Their order is that of the names in Open; errors
-// call them file 1, file 2 and so on. Other than that, it does what Open does. The
-// result owns the files: its Close closes them. After an error they stay open.
+// Assemble joins the checkpoint from open files of any origin: package remote, an object store,
+// memory. Their order is the order of names in Open. Errors call the files file 1, file 2 and so
+// on. Apart from that, Assemble is like Open. The result owns the files: its Close closes them.
+// After an error they stay open.
 func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
 	err := checkCount(len(files))
 	if i := slices.Index(files, nil); err == nil && i >= 0 {
@@ -27,14 +27,14 @@ func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
 	return prefix.Added(join(files, func(i int) string { return fmt.Sprintf("file %d", i+1) }))
 }
 
-// join joins the tensors of files, which errors call name.
+// join joins the tensors of files. name returns the name of a file for errors.
 func join(files []*safetensors.File, name func(i int) string) (*safetensors.File, error) {
 	pieces, err := piecesOf(files, name)
 	if err != nil {
 		return nil, err
 	}
 	tensors := make(map[string]safetensors.Tensor, len(pieces))
-	for _, name := range slices.Sorted(maps.Keys(pieces)) { // the same error each time
+	for _, name := range slices.Sorted(maps.Keys(pieces)) { // sorted, so that the same checkpoint always gives the same error
 		if tensors[name], err = joinTensor(name, pieces[name]); err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func join(files []*safetensors.File, name func(i int) string) (*safetensors.File
 	return f, prefix.Strip(err)
 }
 
-// piecesOf returns the pieces of each tensor, file by file.
+// piecesOf returns the pieces of each tensor, in the order of the files.
 func piecesOf(files []*safetensors.File, name func(i int) string) (map[string][]*piece, error) {
 	offsets := make([]map[string][]int, len(files))
 	err := parallel.Do(shardsAtOnce, int64(len(files)), func(i int64) (err error) {
@@ -67,7 +67,8 @@ func piecesOf(files []*safetensors.File, name func(i int) string) (map[string][]
 	return pieces, nil
 }
 
-// newPiece returns the piece of a tensor that a file holds, which has these offsets.
+// newPiece returns a file's piece of a tensor. offsets are the offsets of all tensors in the file,
+// or nil if these are whole.
 func newPiece(name string, t safetensors.Tensor, offsets map[string][]int, file string) (*piece, error) {
 	b := box{offsets[name], t.Shape()}
 	switch rank := len(b.end); {
@@ -87,8 +88,8 @@ func newPiece(name string, t safetensors.Tensor, offsets map[string][]int, file 
 	return &piece{b, b, t, file}, nil
 }
 
-// joinTensor returns a tensor joined from its pieces, at least one. Its shape is the
-// least that has them all.
+// joinTensor returns a tensor joined from at least one piece. Its shape is the smallest one that
+// contains all pieces.
 func joinTensor(name string, pieces []*piece) (safetensors.Tensor, error) {
 	first := pieces[0]
 	shape := make([]int, len(first.end))
@@ -103,8 +104,8 @@ func joinTensor(name string, pieces []*piece) (safetensors.Tensor, error) {
 	return tile(name, first.tensor.DType(), shape, distinct(pieces))
 }
 
-// distinct returns the pieces that hold elements, one of each box: ranks may hold
-// the same one.
+// distinct returns the pieces that have elements, sorted. Of several pieces of the same box, which
+// ranks may save, it returns only the first.
 func distinct(pieces []*piece) []*piece {
 	pieces = slices.DeleteFunc(pieces, func(p *piece) bool { return p.empty() })
 	slices.SortStableFunc(pieces, func(a, b *piece) int {
@@ -113,8 +114,8 @@ func distinct(pieces []*piece) []*piece {
 	return slices.CompactFunc(pieces, func(a, b *piece) bool { return a.equal(b.box) })
 }
 
-// metadataOf returns the metadata of the first file, without what it says about its
-// pieces.
+// metadataOf returns the metadata of the first file, without the keys of DCP, or nil if nothing is
+// left.
 func metadataOf(files []*safetensors.File) map[string]string {
 	if len(files) == 0 {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
-// A checkpoint is what the file .metadata says.
+// A checkpoint is the content of the file .metadata.
 type checkpoint struct {
 	tensors []tensor
-	objects []string // names of what is no tensor
+	objects []string // names of the entries that are not tensors
 	stored  map[string][]stored
 }
 
-// A tensor is the entry of a tensor, and what it consists of.
+// A tensor is the entry of a tensor: its description, and its chunks.
 type tensor struct {
 	name   string
 	dtype  pickle.Global
@@ -24,23 +24,24 @@ type tensor struct {
 	chunks []box
 }
 
-// A stored is where the data of a chunk is.
+// A stored is the place of a chunk's data in a file.
 type stored struct {
-	offsets        []int // of the chunk in its tensor
+	offsets        []int // index of the chunk's first element in the tensor
 	file           string
 	offset, length int64
-	transformed    string // how, by torch's name for it; "" if it is not
+	transformed    string // name of the transformation of the data in PyTorch, or "" if there is none
 }
 
-// maxName is the most bytes in the name of a tensor or a file. Each chunk is looked up by
-// both, and the first is copied for it.
+// maxName is the largest number of bytes in the name of a tensor or a file. Each chunk is looked up
+// by both names, and the name of its tensor is copied for it.
 const maxName = 1000
 
-// maxSteps allows for 300,000 chunks, of about 190 steps each, and takes at most 3 GB.
+// maxSteps limits the steps of the pickle. It suffices for 300,000 chunks of about 190 steps each,
+// and lets the pickle take at most 3 GB.
 const maxSteps = 300_000 * 192
 
-// readMetadata reads the content of .metadata: a pickle of a torch...checkpoint.Metadata. Of
-// its classes only the names count, as their modules have moved between versions.
+// readMetadata reads the content of .metadata: a pickle of a Metadata object. Its classes are
+// recognized by their names alone, because PyTorch has moved them between modules.
 func readMetadata(data []byte, maxSteps int) (*checkpoint, error) {
 	u := pickle.New(bytes.NewReader(data), int64(len(data)))
 	u.MaxSteps = maxSteps
@@ -59,7 +60,7 @@ func readMetadata(data []byte, maxSteps int) (*checkpoint, error) {
 	return c, c.readStorage(u, fields)
 }
 
-// fieldsOf returns the attributes of an object of a class.
+// fieldsOf returns the attributes of v if it is an object of a class with this name.
 func fieldsOf(v any, class string) (fields *pickle.Dict, ok bool) {
 	o, ok := v.(*pickle.Object)
 	if !ok || o.Class.Name != class {
@@ -69,13 +70,14 @@ func fieldsOf(v any, class string) (fields *pickle.Dict, ok bool) {
 	return fields, ok
 }
 
-// field returns an attribute, if it is there and of type T.
+// field returns an attribute if it exists and has type T.
 func field[T any](fields *pickle.Dict, name string) (v T, ok bool) {
 	value, _ := fields.Get(name)
 	v, ok = value.(T)
 	return v, ok
 }
 
+// readTensors reads the entries of tensors, and the names of other entries.
 func (c *checkpoint) readTensors(u *pickle.Unpickler, fields *pickle.Dict) error {
 	entries, ok := field[*pickle.Dict](fields, "state_dict_metadata")
 	if !ok {
@@ -110,8 +112,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// readTensor reads a TensorStorageMetadata: properties, size and chunks. The strides
-// among the properties are those of the part of some rank.
+// readTensor reads a TensorStorageMetadata: properties, size and chunks. It ignores the strides in
+// the properties, which describe the part of some rank.
 func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, error) {
 	t := tensor{name: name}
 	fields, ok := fieldsOf(o, "TensorStorageMetadata")
@@ -144,8 +146,8 @@ func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, err
 	return t, nil
 }
 
-// readBox reads a ChunkStorageMetadata of a tensor of that size. PyTorch does not check
-// that it lies within: it would load other values.
+// readBox reads a ChunkStorageMetadata of a tensor with this size. The chunk must lie within the
+// tensor. PyTorch does not check that, and would load other values.
 func readBox(u *pickle.Unpickler, v any, size []int) (b box, err error) {
 	fields, ok := fieldsOf(v, "ChunkStorageMetadata")
 	if !ok {
@@ -171,6 +173,7 @@ func readBox(u *pickle.Unpickler, v any, size []int) (b box, err error) {
 	return b, nil
 }
 
+// readStorage reads the places of all chunks.
 func (c *checkpoint) readStorage(u *pickle.Unpickler, fields *pickle.Dict) error {
 	entries, ok := field[*pickle.Dict](fields, "storage_data")
 	if !ok {
@@ -232,18 +235,18 @@ func readStored(v any) (s stored, err error) {
 	return s, nil
 }
 
-// ints returns an attribute that is a tuple of sizes or offsets. It counts them: the memo of the
-// pickle may have the tuple, or the list of all chunks, once for many.
+// ints returns an attribute that is a tuple of sizes or offsets. It charges them to u, because a
+// pickle may use the same tuple, or the same list of chunks, many times.
 func ints(u *pickle.Unpickler, fields *pickle.Dict, name string) ([]int, error) {
 	v, _ := fields.Get(name)
 	out, err := pickle.Ints[int](v, maxRank)
-	const slice = 2 // steps of the slice, and of half the chunk that holds it
+	const slice = 2 // steps for the slice, and for half of the chunk that holds it
 	if err == nil {
 		err = u.Charge(slice + len(out))
 	}
 	for _, n := range out {
 		if n < 0 && err == nil {
-			err = fmt.Errorf("%d in place of a size that is not negative", n)
+			err = fmt.Errorf("%d is negative", n)
 		}
 	}
 	return out, err

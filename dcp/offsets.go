@@ -12,7 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 )
 
-// The keys of the metadata that torch.distributed.checkpoint writes.
+// These are keys and values of the metadata that torch.distributed.checkpoint writes.
 const (
 	shardingKey = "DCP_SHARDING_INFO" // the offsets of the pieces in a file
 	versionKey  = "DCP_VERSION"
@@ -21,12 +21,13 @@ const (
 	version = "1.0"
 	format  = "pt"
 
-	offsetsKey = "saved_offsets" // of a piece, in the sharding information
+	offsetsKey = "saved_offsets" // key of the offsets of a piece, in the sharding information
 )
 
-// readOffsets returns the offsets of each tensor of a file, which errors call name; nil if it
-// has no sharding information. That is a JSON object with an object for each tensor in it,
-// whose saved_offsets are the indices of the first element in the whole tensor.
+// readOffsets returns the offsets of each tensor in a file, or nil if the file has no sharding
+// information. Sharding information is a JSON object with an object for each tensor, whose
+// saved_offsets are the indices of the file's first element in the whole tensor. name is the name
+// of the file in errors.
 func readOffsets(f *safetensors.File, name string) (map[string][]int, error) {
 	text, ok := f.Metadata()[shardingKey]
 	if !ok {
@@ -49,11 +50,11 @@ type offsetsParser struct {
 	jsonscan.Scanner
 	file    *safetensors.File
 	offsets map[string][]int
-	tensor  string // whose entry is being read, for errors
+	tensor  string // name of the tensor whose entry is being read, for errors
 }
 
-// piece reads the entry of a tensor. What torch does not look at is skipped: other fields,
-// and tensors that the file does not have.
+// piece reads the entry of a tensor. It skips all that PyTorch ignores: other fields, and tensors
+// that the file does not have.
 func (p *offsetsParser) piece(key jsonscan.Span) error {
 	p.tensor = string(p.Bytes(key))
 	t, err := p.file.Tensor(p.tensor)
@@ -67,7 +68,7 @@ func (p *offsetsParser) piece(key jsonscan.Span) error {
 	return err
 }
 
-// entry reads the offsets of a tensor of that rank.
+// entry reads the offsets of a tensor with this rank.
 func (p *offsetsParser) entry(rank int) ([]int, error) {
 	var offsets []int
 	start := p.Pos
@@ -88,7 +89,7 @@ func (p *offsetsParser) entry(rank int) ([]int, error) {
 	return offsets, err
 }
 
-// array reads the offsets of a tensor of that rank, one for each dimension.
+// array reads the array of offsets of a tensor with this rank, one offset for each dimension.
 func (p *offsetsParser) array(rank int) ([]int, error) {
 	if err := p.Expect('['); err != nil {
 		return nil, err
@@ -110,8 +111,8 @@ func (p *offsetsParser) array(rank int) ([]int, error) {
 	return offsets, nil
 }
 
-// encodeOffsets returns sharding information as json.dumps of Python writes it, with
-// the tensors by name.
+// encodeOffsets returns sharding information in the spelling of Python's json.dumps, sorted by the
+// names of tensors.
 func encodeOffsets(offsets map[string][]int) string {
 	var entries []string
 	for _, name := range slices.Sorted(maps.Keys(offsets)) {

@@ -1,7 +1,6 @@
 package dcp
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -11,45 +10,52 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// An Opener opens checkpoints as the funcs Open and OpenFS do, which are its methods for the
-// zero Opener.
+// An Opener opens checkpoints. The funcs Open and OpenFS use the zero Opener.
 type Opener struct {
-	// Skip is told of the entries of a .metadata that are left out, and why, in order. If
-	// the error wraps [errors.ErrUnsupported], it is about a tensor that safetensors cannot
-	// hold, such as one of complex128; without Skip that is an error. Otherwise it is about
-	// a Python object, such as the step.
+	// Key selects the dict to take from the files that ranks saved with torch.save, as in
+	// [torch.Opener]. If it is empty and several dicts hold tensors, the dict "model" is taken.
+	// Other checkpoints have no dicts, and ignore Key.
+	Key string
+
+	// Skip is called with the name of each entry that is left out, and the reason, in order. The
+	// entries are those of a .metadata, or of the files of torch.save. If why wraps
+	// [errors.ErrUnsupported], safetensors cannot represent the tensor, such as one of complex128;
+	// if Skip is nil, that is an error. Otherwise the entry is a Python object, such as the step.
 	Skip func(name string, why error)
 }
 
-// Open opens the checkpoint in a directory. If that has a .metadata, the tensors are those
-// in its .distcp files, and Python objects are left out; else those of all its *.safetensors
-// files, as PyTorch's HuggingFaceStorageReader has them. The result has every tensor whole,
-// joined from its pieces. Open reads the headers or the .metadata, no data; Close closes the
-// files. If PyTorch saved with enable_consolidation, open the subdirectory sharded.
+// Open opens the checkpoint in a directory. If the directory has a .metadata, the result has the
+// tensors in its .distcp files, and Python objects are left out. Otherwise it has the tensors of
+// all *.safetensors files, as in PyTorch's HuggingFaceStorageReader. If there are none, it has the
+// tensors of the files that ranks saved with torch.save, and Python objects are left out. Every
+// tensor of the result is whole, joined from its pieces. Open reads the headers or the .metadata,
+// but no data; Close closes the files. If PyTorch saved with enable_consolidation, open the
+// subdirectory sharded.
 //
-// A safetensors file without sharding information holds whole tensors. Metadata is that of
-// the first by name, without the keys of DCP. Header and the order of the tensors are
-// those of the file that [safetensors.Write] makes of them.
+// A safetensors file without sharding information holds whole tensors. The metadata is that of the
+// first file by name, without the keys of DCP. The header and the order of the tensors are those
+// that [safetensors.Write] would give a file of these tensors.
 //
-// Errors are those of [safetensors.Open], with the name of the file. Pieces that
-// overlap, leave a hole or differ in dtype or rank, and sharding information or a .metadata
-// that breaks a rule, are a *[safetensors.FormatError] that names tensor, piece and file.
-// If the directory has no such file, the error wraps [fs.ErrNotExist].
+// Errors are those of [safetensors.Open], with the name of the file. The error is a
+// *[safetensors.FormatError] that names tensor, piece and file if pieces overlap, leave a hole or
+// differ in dtype or rank, or if sharding information or a .metadata breaks a rule. If the
+// directory has no such file, the error wraps [fs.ErrNotExist].
 func Open(dir string) (*safetensors.File, error) { return Opener{}.Open(dir) }
 
 // OpenFS opens the checkpoint in a directory of a file system, such as [os.DirFS] or a
-// [archive/zip.Reader], as Open does. dir is slash-separated; "." is the root. The files
-// are read as by [safetensors.OpenFS], but .distcp files must be io.ReaderAts.
+// [archive/zip.Reader], by the rules of Open. dir is slash-separated; "." is the root. The files
+// are read as by [safetensors.OpenFS], but .distcp files must implement io.ReaderAt.
 func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) { return Opener{}.OpenFS(fsys, dir) }
 
-// Open is the func Open, with what o says.
+// Open is like the func Open, but uses the settings of o.
 func (o Opener) Open(dir string) (*safetensors.File, error) {
 	return prefix.Added(o.open(osfile.OS, dir, safetensors.Open))
 }
 
-// OpenFS is the func OpenFS, with what o says.
+// OpenFS is like the func OpenFS, but uses the settings of o.
 func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 	tree, err := osfile.TreeOf(fsys, dir)
 	if err != nil {
@@ -64,18 +70,27 @@ func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 // that tree.
 func (o Opener) open(in osfile.Tree, dir string, openFile func(string) (*safetensors.File, error)) (f *safetensors.File, err error) {
 	entries, err := fs.ReadDir(in.FS, dir)
-	var names []string
+	var names, others []string
 	for _, e := range entries {
-		if !e.IsDir() && strings.HasSuffix(e.Name(), suffix) {
+		switch {
+		case e.IsDir():
+		case strings.HasSuffix(e.Name(), suffix):
 			names = append(names, e.Name())
+		default:
+			others = append(others, e.Name())
 		}
 	}
+	ranks, several := variant.RankFiles(others)
 	switch {
 	case err != nil:
 	case slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == metadataFile }):
-		f, err = o.openChunks(in, dir)
+		f, err = openChunks(in, dir, o.Skip)
+	case len(names) == 0 && several != nil:
+		err = broken("", "%v", several)
+	case len(names) == 0 && len(ranks) > 0:
+		f, err = openRanks(in, dir, ranks, o.Key, o.Skip)
 	case len(names) == 0:
-		err = fmt.Errorf("no *%s file and no %s in it: %w", suffix, metadataFile, fs.ErrNotExist)
+		err = prefix.Absent{Err: fmt.Errorf("no *%s file and no %s in it, and no files of torch.save by ranks", suffix, metadataFile)}
 	default:
 		f, err = openShards(names, func(name string) (*safetensors.File, error) { return openFile(in.Join(dir, name)) })
 	}
@@ -89,7 +104,7 @@ func openShards(names []string, open func(string) (*safetensors.File, error)) (j
 	}
 	files := make([]*safetensors.File, len(names))
 	defer func() {
-		if joined == nil { // also if open panicked
+		if joined == nil { // true even if open has panicked
 			closeAll(files)
 		}
 	}()
@@ -101,34 +116,4 @@ func openShards(names []string, open func(string) (*safetensors.File, error)) (j
 		return nil, err
 	}
 	return join(files, func(i int) string { return quote(names[i]) })
-}
-
-const (
-	// shardsAtOnce is how many files are opened concurrently. Headers are small, so
-	// latency dominates.
-	shardsAtOnce = 20
-
-	// maxFiles and maxRank limit checkpoints. PyTorch has tensors of up to 64
-	// dimensions.
-	maxFiles = 10_000
-	maxRank  = 64
-
-	suffix = ".safetensors"
-)
-
-func checkCount(files int) error {
-	if files > maxFiles {
-		return fmt.Errorf("%d files exceed the limit of %d", files, maxFiles)
-	}
-	return nil
-}
-
-func closeAll(files []*safetensors.File) error {
-	var errs []error
-	for _, f := range files {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	return errors.Join(errs...)
 }

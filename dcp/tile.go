@@ -10,11 +10,11 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A box is the indices of a part of a tensor: in each dimension those from begin up
-// to, not including, end.
+// A box is a part of a tensor: in each dimension i the indices from begin[i] up to, but not
+// including, end[i].
 type box struct{ begin, end []int }
 
-// String returns a box as a slice is written, the start of one of many dimensions.
+// String returns a box in the notation of slices. It shortens a box of many dimensions.
 func (b box) String() string {
 	const limit = 32
 	var ranges []string
@@ -31,6 +31,7 @@ func (b box) equal(other box) bool {
 	return slices.Equal(b.begin, other.begin) && slices.Equal(b.end, other.end)
 }
 
+// sizes returns the number of indices in each dimension.
 func (b box) sizes() []int {
 	sizes := slices.Clone(b.end)
 	for i := range sizes {
@@ -39,6 +40,7 @@ func (b box) sizes() []int {
 	return sizes
 }
 
+// empty reports whether the box has no elements.
 func (b box) empty() bool { return slices.Contains(b.sizes(), 0) }
 
 // with returns b with other limits in one dimension.
@@ -48,32 +50,31 @@ func (b box) with(dim, begin, end int) box {
 	return b
 }
 
-// A piece is a part of a tensor that a file holds, or what a cut has left of it.
+// A piece is a part of a tensor in a file, or what remains of that part after a cut.
 type piece struct {
 	box
-	stored box // of all that the file holds
+	stored box // the part that the file holds, before any cut
 	tensor safetensors.Tensor
-	file   string // which, as errors call it
+	file   string // name of the file, as errors show it
 }
 
 func (p *piece) String() string { return fmt.Sprintf("piece %v in %s", p.stored, p.file) }
 
-// A tiling cuts a tensor until each part is one piece.
+// A tiling joins the pieces of a tensor: it cuts the tensor until each part is one piece.
 type tiling struct {
-	name  string // of the tensor
-	dims  []int  // the dimensions in which some piece is not whole
-	count int    // of the pieces
-	parts int    // how many more parts of pieces may be made
+	name  string // name of the tensor
+	dims  []int  // dimensions in which at least one piece does not span the tensor
+	count int    // number of the pieces
+	parts int    // number of parts into which pieces may still be cut
 }
 
-// maxDepth is how deep joined tensors nest. Pieces that are cut off one after another
-// would nest as deep as there are files.
+// maxDepth limits how deep joined tensors nest. Pieces that are cut off one after another would
+// nest as deep as there are files.
 const maxDepth = 64
 
-// tile joins pieces, none of them empty, that fill a tensor without overlap. Any
-// tiling will do: a mesh of ranks makes a grid, which is cut between the pieces,
-// along the outermost dimension first. Where every cut crosses a piece, the piece is
-// sliced.
+// tile joins pieces that fill a tensor without overlap. None of them may be empty. Any tiling is
+// possible: if a mesh of ranks makes a grid, tile cuts between the pieces, along the outermost
+// dimension first. If every cut crosses a piece, it slices the piece.
 func tile(name string, dtype safetensors.DType, shape []int, pieces []*piece) (safetensors.Tensor, error) {
 	all := box{make([]int, len(shape)), shape}
 	if all.empty() {
@@ -96,7 +97,7 @@ func tile(name string, dtype safetensors.DType, shape []int, pieces []*piece) (s
 	return t.join(all, pieces, 0)
 }
 
-// join joins the pieces in a box, at least one. They lie within it. It changes their order.
+// join joins at least one piece within a box. It changes the order of the slice.
 func (t *tiling) join(in box, pieces []*piece, depth int) (joined safetensors.Tensor, err error) {
 	switch {
 	case len(pieces) == 1 && pieces[0].equal(in):
@@ -124,9 +125,9 @@ func (t *tiling) join(in box, pieces []*piece, depth int) (joined safetensors.Te
 	return joined, nil
 }
 
-// cuts returns where to cut a box along some dimension, its begin and end included: between
-// all pieces, or at the start of one of them. If all start at the corner of the box, they
-// overlap there.
+// cuts returns the dimension along which to cut a box, and the positions of the cuts, including the
+// box's begin and end. The cuts lie between all pieces, or at the start of one piece. If all pieces
+// start at the corner of the box, they overlap there, which is an error.
 func (t *tiling) cuts(in box, pieces []*piece) (dim int, cuts []int, err error) {
 	for _, dim := range t.dims {
 		if cuts, err = t.between(in, pieces, dim); err != nil || len(cuts) > 2 {
@@ -143,8 +144,9 @@ func (t *tiling) cuts(in box, pieces []*piece) (dim int, cuts []int, err error) 
 	return 0, nil, broken(t.name, "%v overlaps %v", pieces[1], pieces[0])
 }
 
-// between sorts pieces along a dimension and returns where one starts and all before it end,
-// as the first does, and the end of the box. It is an error if a piece starts later than that.
+// between sorts pieces along a dimension. It returns the positions at which a piece starts and all
+// pieces before it have ended, including the first, and the end of the box. It is an error if no
+// piece covers some position.
 func (t *tiling) between(in box, pieces []*piece, dim int) (cuts []int, err error) {
 	slices.SortStableFunc(pieces, func(a, b *piece) int { return cmp.Compare(a.begin[dim], b.begin[dim]) })
 	end := in.begin[dim]
@@ -163,13 +165,13 @@ func (t *tiling) between(in box, pieces []*piece, dim int) (cuts []int, err erro
 	return append(cuts, end), nil
 }
 
-// hole returns the error of a box that no piece holds. near are those around it.
+// hole returns the error for a box that no piece holds. near are pieces around it.
 func (t *tiling) hole(at box, near []*piece) error {
 	return broken(t.name, "no piece holds %v, next to %v", at, near[0])
 }
 
-// groups returns the pieces in each part of a box that is cut along a dimension. Those that
-// lie in several are cut, too.
+// groups returns the pieces in each part of a box that is cut along a dimension. Pieces that lie in
+// several parts are also cut.
 func (t *tiling) groups(pieces []*piece, dim int, cuts []int) (groups [][]*piece, err error) {
 	groups = make([][]*piece, len(cuts)-1)
 	for _, p := range pieces {
@@ -188,7 +190,7 @@ func (t *tiling) groups(pieces []*piece, dim int, cuts []int) (groups [][]*piece
 	return groups, nil
 }
 
-// part returns the part of a piece with other limits in one dimension.
+// part returns the part of a piece from begin to end in one dimension.
 func (t *tiling) part(p *piece, dim, begin, end int) (*piece, error) {
 	if begin == p.begin[dim] && end == p.end[dim] {
 		return p, nil

@@ -132,6 +132,30 @@ func TestTorchLoads(t *testing.T) {
 	run(args...)
 }
 
+// TestTorchRanks joins what the ranks of jobs of PyTorch save with torch.save, for random meshes of one
+// and two dimensions and random placements, into the tensors from before they were cut: in
+// every dimension, twice in the same one, uneven, with empty parts, replicated and plain.
+func TestTorchRanks(t *testing.T) {
+	run := script(t, "testdata/ranks.py")
+	tensors := torchTensors(t)
+	whole := writeWhole(t, tensors)
+	meshes := [][]int{{1}, {2}, {3}, {5}, {2, 2}, {2, 3}, {3, 2}, {1, 4}}
+	dirs := make([]string, len(meshes))
+	var args []string
+	seed := rand.Uint64()
+	for i, mesh := range meshes {
+		dirs[i] = filepath.Join(t.TempDir(), "ranks")
+		args = append(args, job(tensors, seed+uint64(i), mesh...).file(t), whole, dirs[i])
+	}
+	run(args...)
+	for i, dir := range dirs {
+		f, err := Open(dir)
+		require.NoError(t, err, "mesh %v, seed %d", meshes[i], seed)
+		defer f.Close()
+		requireTensors(t, tensors, f)
+	}
+}
+
 // TestTorchGolden makes the files of testdata again: they are the same but for the
 // order of the keys in the metadata.
 func TestTorchGolden(t *testing.T) {

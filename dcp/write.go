@@ -12,18 +12,18 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A Piece is a part of a tensor: the elements of a box of indices. It is an immutable
-// value that refers to their data. The zero Piece is invalid: writing it is an error.
+// A Piece is a part of a tensor: the elements of a box of indices. It is an immutable value that
+// refers to its elements. The zero Piece is invalid: writing it is an error.
 type Piece struct {
 	tensor  safetensors.Tensor
-	offsets []int // of its first element in the whole tensor, one for each dimension
-	whole   []int // the shape of the least tensor that has the piece
+	offsets []int // index of its first element in the whole tensor, one for each dimension
+	whole   []int // shape of the smallest tensor that contains the piece
 }
 
-// NewPiece returns the piece of a tensor that has the elements of t. The offsets are the
-// indices of its first element in the whole tensor, one for each dimension; none given
-// are zeros. A negative offset, another number of them, a rank above 64 and the zero
-// Tensor are errors.
+// NewPiece returns the piece of a tensor that consists of the elements of t. The offsets are the
+// indices of its first element in the whole tensor, one for each dimension. Without offsets, all
+// are zero. A negative offset, a wrong number of offsets, a rank above 64 and the zero Tensor are
+// errors.
 func NewPiece(t safetensors.Tensor, offsets ...int) (Piece, error) {
 	p, err := pieceAt(t, offsets)
 	if err != nil {
@@ -55,12 +55,11 @@ func pieceAt(t safetensors.Tensor, offsets []int) (Piece, error) {
 	return p, nil
 }
 
-// Shard returns the i-th of n shards of p along dimension dim, 0 ≤ i < n, as the
-// placement Shard(dim) of a PyTorch DTensor deals them out to n ranks: shards have the
-// size ⌈size/n⌉, the last ones are smaller or empty, where [safetensors.Tensor.Part] has
-// equal parts or an error. Shard reads nothing. For a mesh of ranks, call it once for
-// each dimension of the mesh, outermost first. In dtypes below a byte, each row of a
-// shard must fill whole bytes.
+// Shard returns the i-th of n shards of p along dimension dim, where 0 ≤ i < n. It divides p as the
+// placement Shard(dim) of a PyTorch DTensor does for n ranks: shards have the size ⌈size/n⌉, and
+// the last ones are smaller or empty. ([safetensors.Tensor.Part], in contrast, requires equal
+// parts.) Shard reads nothing. For a mesh of ranks, call it once for each dimension of the mesh,
+// outermost first. In dtypes below a byte, each row of a shard must fill whole bytes.
 func (p Piece) Shard(dim, i, n int) (Piece, error) {
 	s, err := p.shard(dim, i, n)
 	if err != nil {
@@ -92,44 +91,44 @@ func (p Piece) shard(dim, i, n int) (Piece, error) {
 	}
 	offsets := slices.Clone(p.offsets)
 	if offsets[dim] += begin; begin == end {
-		// As PyTorch has it. Elsewhere it might start where another piece does, and
-		// PyTorch finds pieces by their offsets.
+		// An empty shard starts at the end, as in PyTorch. Elsewhere it might start at the same
+		// offsets as another piece, and PyTorch finds pieces by their offsets.
 		offsets[dim] = p.whole[dim]
 	}
 	return Piece{t, offsets, p.whole}, nil
 }
 
-// FileName returns the name that PyTorch gives the file of a rank, which counts from 0:
-// shard-00001-model-00001-of-00001.safetensors for rank 0. It does not depend on the
-// number of ranks: the last two numbers are for the files into which PyTorch would
-// consolidate the shards.
+// FileName returns the name that PyTorch gives the file of a rank, counted from 0:
+// shard-00001-model-00001-of-00001.safetensors for rank 0. The name does not depend on the number
+// of ranks: its last two numbers refer to the files into which PyTorch would consolidate the
+// shards.
 func FileName(rank int) string {
 	return fmt.Sprintf("shard-%05d-model-00001-of-00001%s", rank+1, suffix)
 }
 
-// WriteFile writes the pieces of one rank, by tensor name, to a file, atomically and
-// durably, as [safetensors.WriteFile] does. Name it FileName(rank) in a directory that
-// holds no other checkpoint: PyTorch and Open take every *.safetensors file in it for a
-// part of this one. The directory must exist.
+// WriteFile writes the pieces of one rank, by tensor name, to a file. It writes atomically and
+// durably, as [safetensors.WriteFile] does. Name the file FileName(rank), in a directory that holds
+// no other checkpoint: PyTorch and Open take every *.safetensors file in it for a part of this one.
+// The directory must exist.
 //
-// Ranks write concurrently. A piece that several ranks hold may be written by all of
-// them, or by one. Together the pieces must fill the tensor; Open checks that.
+// Ranks may write concurrently. A piece that several ranks hold may be written by all of them, or
+// by one. Together the pieces must fill the tensor; Open checks that.
 //
-// WriteFile adds to metadata where the pieces belong, as PyTorch does, and replaces the
-// keys of DCP. Errors are those of [safetensors.WriteFile].
+// WriteFile adds the offsets of the pieces to the metadata, as PyTorch does, and replaces the keys
+// of DCP. Errors are those of [safetensors.WriteFile].
 func WriteFile(name string, pieces map[string]Piece, metadata map[string]string) error {
 	tensors, metadata := fileOf(pieces, metadata)
 	return safetensors.WriteFile(name, tensors, metadata)
 }
 
-// Write writes to w what WriteFile writes to a file. Errors are those of
+// Write writes to w the same bytes that WriteFile writes to a file. Errors are those of
 // [safetensors.Write].
 func Write(w io.Writer, pieces map[string]Piece, metadata map[string]string) error {
 	tensors, metadata := fileOf(pieces, metadata)
 	return safetensors.Write(w, tensors, metadata)
 }
 
-// fileOf returns the tensors and the metadata of a file.
+// fileOf returns the tensors and the metadata of the file that holds pieces.
 func fileOf(pieces map[string]Piece, metadata map[string]string) (map[string]safetensors.Tensor, map[string]string) {
 	tensors := make(map[string]safetensors.Tensor, len(pieces))
 	offsets := make(map[string][]int, len(pieces))

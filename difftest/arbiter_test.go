@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +98,71 @@ func TestArbiter(t *testing.T) {
 	err = (&reader{[]string{filepath.Join(t.TempDir(), "absent")}, time.Minute}).run(&bytes.Buffer{}, "../testdata/cases.jsonl")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NotContains(t, err.Error(), "\n", "once")
+}
+
+// TestTheirCI runs the lines of testdata/README.md that the CI of another project would run, on this
+// commit and with a reader beside the clone.
+func TestTheirCI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles this program in a clone")
+	}
+	text, err := os.ReadFile("../testdata/README.md")
+	require.NoError(t, err)
+	lines := regexp.MustCompile("(?s)```sh\n(git clone [^`]*)```").FindSubmatch(text)
+	require.NotNil(t, lines)
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	script := strings.NewReplacer("https://github.com/gosafetensors/safetensors", root, "COMMIT", "HEAD", "python3 $PWD/check.py", "$PWD/check").
+		Replace(string(lines[1]))
+	folder := t.TempDir()
+	program, err := os.ReadFile(self)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "check"), program, 0o777))
+	t.Setenv(fakeReader, "this")
+	shell := exec.Command("sh", "-ec", script)
+	shell.Dir = folder
+	report, err := shell.CombinedOutput()
+	require.NoError(t, err, "%s", report)
+	require.Contains(t, string(report), "321 files, 0 wrong: ")
+}
+
+// TestReadersTable checks that what testdata/README.md says of readers is possible: the files that one
+// accepts are files that the reference refuses, and the files that it refuses are files that the
+// reference reads.
+func TestReadersTable(t *testing.T) {
+	text, err := os.ReadFile("../testdata/README.md")
+	require.NoError(t, err)
+	vectors, err := loadVectors("../testdata/cases.jsonl")
+	require.NoError(t, err)
+	reference := make(map[string]string)
+	all := make(map[string]int)
+	for _, v := range vectors {
+		reference[v.Name] = v.Reference
+		all[v.Reference]++
+	}
+	rows := regexp.MustCompile(`(?m)^\| (.*) \| (\d+) \| (\d+) \| (\d+) \| (.*)\|$`).FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(rows), 3)
+	for _, row := range rows {
+		accepted, _ := strconv.Atoi(row[2])
+		refused, _ := strconv.Atoi(row[3])
+		require.LessOrEqual(t, accepted, all["reject"], row[1])
+		require.LessOrEqual(t, refused, all["accept"], row[1])
+		for _, example := range strings.Split(row[5], ";") {
+			for _, name := range regexp.MustCompile("`(.*?)`").FindAllStringSubmatch(example, -1) {
+				verdict := reference[name[1]]
+				switch {
+				case strings.Contains(example, "accepts"):
+					require.Equal(t, "reject", verdict, "%s: %s", row[1], name[1])
+				case strings.Contains(example, "refuses"):
+					require.Equal(t, "accept", verdict, "%s: %s", row[1], name[1])
+				default:
+					require.NotEmpty(t, verdict, "%s: %s", row[1], name[1])
+				}
+			}
+		}
+	}
 }
 
 // TestRuleOf names the rule of one vector for each.

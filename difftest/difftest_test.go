@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -20,7 +22,7 @@ func TestDifferences(t *testing.T) {
 	seeds, err := loadSeeds("../testdata/cases.jsonl")
 	require.NoError(t, err)
 	j := make(judge)
-	require.NoError(t, compare(j, newGenerator(1, seeds), program, 2000))
+	require.NoError(t, compare(j, newGenerator(1, seeds).candidates(2000), program))
 
 	require.Greater(t, j[acceptedByBoth], 500, "too few are accepted to show anything")
 	require.Greater(t, j[rejectedByBoth], 500, "too few are rejected to show anything")
@@ -113,4 +115,71 @@ func TestPolicy(t *testing.T) {
 		rows = append(rows, "| "+r.name+" | "+vectors+" |")
 	}
 	require.Equal(t, strings.Join(rows, "\n"), table)
+}
+
+// TestSmallFiles compares all files of at most two members with the reference. The counts of
+// those with three are checked by the command, and here their sum: no file gets lost from the
+// enumeration.
+func TestSmallFiles(t *testing.T) {
+	n := 0
+	for range smallFiles(maxSmall) {
+		n++
+	}
+	require.Equal(t, smallCounts[maxSmall].files(), n)
+	require.Greater(t, len(smallMembers), 100)
+	require.GreaterOrEqual(t, len(smallFields), 25)
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(smallMembers))), len(smallMembers))
+	for _, counts := range smallCounts {
+		require.Len(t, counts, 2+len(policy), "each verdict and each rule of the policy has files")
+	}
+
+	requireReference(t)
+	var report strings.Builder
+	require.NoError(t, runAll(&report, 2))
+	require.Contains(t, report.String(), "49696 files, all with at most 2 members in ")
+	require.Equal(t, 49_696, smallCounts[2].files())
+}
+
+// TestSmallCounts: a count that differs, is missing or is new is an error that names it.
+func TestSmallCounts(t *testing.T) {
+	require.NoError(t, requireCounts(maps.Clone(smallCounts[2]), 2))
+	for what, count := range smallCounts[2] {
+		counts := maps.Clone(smallCounts[2])
+		counts[what]--
+		require.ErrorContains(t, requireCounts(counts, 2), fmt.Sprintf("%d are %s, not %d", count-1, what, count))
+		delete(counts, what)
+		require.ErrorContains(t, requireCounts(counts, 2), fmt.Sprintf("0 are %s, not %d", what, count))
+	}
+	counts := maps.Clone(smallCounts[2])
+	counts["new"] = 1
+	require.ErrorContains(t, requireCounts(counts, 2), "1 are new, not 0")
+}
+
+// TestSmallFilesAreDocumented: doc/testing.md has the counts.
+func TestSmallFilesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../doc/testing.md")
+	require.NoError(t, err)
+	document := strings.ReplaceAll(string(text), ",", "")
+	for what, count := range smallCounts[maxSmall] {
+		require.Contains(t, document, fmt.Sprintf("\n| %s | %d |\n", strings.ReplaceAll(what, ",", ""), count))
+	}
+	require.Contains(t, document, fmt.Sprintf("| headers | %d files |", smallCounts[maxSmall].files()))
+}
+
+// TestBatches: every candidate is in one batch, in order, and an early end stops them.
+func TestBatches(t *testing.T) {
+	for n := range 7 {
+		var got [][]byte
+		for batch := range batches(slices.Values([][]byte{{0}, {1}, {2}, {3}, {4}, {5}}[:min(n, 6)]), 3) {
+			require.LessOrEqual(t, len(batch), 3)
+			got = append(got, batch...)
+		}
+		require.Len(t, got, min(n, 6))
+		for i, file := range got {
+			require.Equal(t, []byte{byte(i)}, file)
+		}
+	}
+	for range batches(smallFiles(maxSmall), 2) {
+		break
+	}
 }

@@ -24,6 +24,14 @@ const (
 	byPolicy       = "rejected by policy: " // and the rule
 )
 
+// files returns how many files were compared.
+func (j judge) files() (n int) {
+	for _, count := range j {
+		n += count
+	}
+	return n
+}
+
 // judge returns the first difference. A panic is one too.
 func (j judge) judge(file []byte, ref answer) (err error) {
 	defer func() {

@@ -2,6 +2,7 @@
 // safetensors, judge the same made-up files, most of them damaged. It needs cargo:
 //
 //	cd difftest && go run . -n 300000
+//	cd difftest && go run . -exhaustive
 //
 // It generates headers (generate.go), changes bytes of them and of the files of
 // testdata/cases.jsonl (mutate.go), and asks both sides (reference.go, judge.go):
@@ -16,6 +17,10 @@
 // The first difference is printed, its file saved as found-*.safetensors, and the
 // exit status is 1. The same seed makes the same candidates.
 //
+// With -exhaustive the candidates are not random, but all files of at most three members
+// out of some hundred, and all entries of at most three fields (exhaustive.go). The exit
+// status is also 1 if the verdicts on them are not as many as doc/testing.md says.
+//
 // It is also an arbiter (arbiter.go), and then needs nothing but Go. It has any reader judge
 // the files of testdata/cases.jsonl, prints what the reader gets wrong, by rule, and then
 // the counts; the exit status is 0 if nothing is wrong:
@@ -29,9 +34,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"log"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +47,7 @@ import (
 func main() {
 	log.SetFlags(0)
 	n := flag.Int("n", 300_000, "how many candidates")
+	exhaustive := flag.Bool("exhaustive", false, "compare all files of a few small parts, not random ones")
 	seed := flag.Uint64("seed", 1, "of the random numbers")
 	command := flag.String("reader", "", "the `command` to judge: it gets the name of a file, and exits with 0 (accepts) or 1 (refuses)")
 	cases := flag.String("cases", "../testdata/cases.jsonl", "what the reader gets, and what is damaged: a `file` as testdata/README.md describes")
@@ -51,48 +59,68 @@ func main() {
 		}
 		return
 	}
-	if err := run(os.Stdout, *cases, *seed, *n); err != nil {
+	err := error(nil)
+	if *exhaustive {
+		err = runAll(os.Stdout, maxSmall)
+	} else {
+		err = run(os.Stdout, *cases, *seed, *n)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// run compares n candidates, up to the first difference, and writes a summary to w.
+// run compares n random candidates, up to the first difference, and writes a summary to w.
 func run(w io.Writer, cases string, seed uint64, n int) error {
 	seeds, err := loadSeeds(cases)
 	if err != nil {
 		return err
 	}
-	program, err := build()
+	_, err = summarize(w, fmt.Sprintf("candidates of seed %d", seed), newGenerator(seed, seeds).candidates(n))
+	return err
+}
+
+// runAll compares the small files with at most n members, up to the first difference, and
+// writes a summary to w.
+func runAll(w io.Writer, n int) error {
+	j, err := summarize(w, fmt.Sprintf("files, all with at most %d members", n), smallFiles(n))
 	if err != nil {
 		return err
 	}
+	return requireCounts(j, n)
+}
+
+// summarize compares candidates, up to the first difference, and writes the counts to w.
+func summarize(w io.Writer, what string, candidates iter.Seq[[]byte]) (judge, error) {
+	program, err := build()
+	if err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	j := make(judge)
-	if err := compare(j, newGenerator(seed, seeds), program, n); err != nil {
-		return err
+	if err := compare(j, candidates, program); err != nil {
+		return nil, err
 	}
 	elapsed := time.Since(began)
-	fmt.Fprintf(w, "%d candidates of seed %d in %.1f s, %.0f a second\n", n, seed, elapsed.Seconds(), float64(n)/elapsed.Seconds())
+	n := j.files()
+	fmt.Fprintf(w, "%d %s in %.1f s, %.0f a second\n", n, what, elapsed.Seconds(), float64(n)/elapsed.Seconds())
 	for _, what := range slices.Sorted(maps.Keys(j)) {
 		fmt.Fprintf(w, "%9d %s\n", j[what], what)
 	}
-	return nil
+	return j, nil
 }
 
-// compare judges n candidates in batches: while the reference judges the rest of a
-// batch, this package judges its start.
-func compare(j judge, g *generator, program string, n int) error {
+// compare judges candidates in batches: while the reference judges the rest of a batch, this
+// package judges its start.
+func compare(j judge, candidates iter.Seq[[]byte], program string) error {
 	ref, err := start(program)
 	if err != nil {
 		return err
 	}
 	defer ref.stop()
-	for n > 0 {
-		batch := make([][]byte, min(n, 2000))
-		n -= len(batch)
-		for i := range batch {
-			batch[i] = g.candidate()
-		}
+	// Little is alive at any moment, and the collector would run all the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(2000))
+	for batch := range batches(candidates, 2000) {
 		sent := make(chan error, 1)
 		go func() { sent <- ref.send(batch) }()
 		for _, file := range batch {
@@ -109,6 +137,25 @@ func compare(j judge, g *generator, program string, n int) error {
 		}
 	}
 	return nil
+}
+
+// batches yields candidates n at a time, the last ones as many as are left.
+func batches(candidates iter.Seq[[]byte], n int) iter.Seq[[][]byte] {
+	return func(yield func([][]byte) bool) {
+		batch := make([][]byte, 0, n)
+		for file := range candidates {
+			if batch = append(batch, file); len(batch) < n {
+				continue
+			}
+			if !yield(batch) {
+				return
+			}
+			batch = make([][]byte, 0, n)
+		}
+		if len(batch) > 0 {
+			yield(batch)
+		}
+	}
 }
 
 // save writes a candidate that the two sides do not agree on into the working directory. It

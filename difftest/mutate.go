@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
 	"regexp"
 	"slices"
@@ -54,6 +55,17 @@ func headerText(file []byte) (text []byte, ok bool) {
 		return nil, false
 	}
 	return file[8:][:length], true
+}
+
+// candidates yields the next n candidates.
+func (g *generator) candidates(n int) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for range n {
+			if !yield(g.candidate()) {
+				return
+			}
+		}
+	}
 }
 
 // candidate returns the next candidate: a generated file or a seed, most often

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,8 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// CacheDir finds a repository that the Python tools have downloaded, with the zero
-// Client.
+// CacheDir is like the method CacheDir of the zero [Client].
 func CacheDir(repo, revision string) (string, error) {
 	return new(Client).CacheDir(repo, revision)
 }
@@ -21,32 +21,54 @@ func CacheDir(repo, revision string) (string, error) {
 // CacheDir returns the directory to which the Python package huggingface_hub has
 // downloaded a repository, "owner/name", at a branch, tag or commit; an empty revision
 // is "main". It sends nothing, so [safetensors.Open] of the directory works offline. The
-// directory holds the downloaded files, perhaps not all of the repository. A branch is
-// at the commit of the last download.
+// directory contains the files that were downloaded, perhaps not all files of the repository. A
+// branch stands for the commit of the last download.
 //
-// The cache is the directory HF_HUB_CACHE, by default hub in HF_HOME, which is by
-// default ~/.cache/huggingface. Like that of Python, it is one for all endpoints. If it
-// does not hold the repository at that revision, the error wraps [fs.ErrNotExist].
+// The cache is the directory HF_HUB_CACHE. It defaults to hub in HF_HOME, which defaults
+// to ~/.cache/huggingface. As in Python, all endpoints share one cache. If the cache
+// does not contain the repository at this revision, the error wraps [fs.ErrNotExist].
 func (c *Client) CacheDir(repo, revision string) (string, error) {
-	return prefix.Added(cacheDir(repo, revision))
+	return prefix.Added(cacheDir(repo, revision, ""))
 }
 
-func cacheDir(repo, revision string) (string, error) {
+// cacheDir returns the directory of a repository in the cache. file is the file that the caller wants to open,
+// which the error names, or "".
+func cacheDir(repo, revision, file string) (string, error) {
 	revision, err := checkRepo(repo, revision)
 	if err != nil {
 		return "", err
 	}
 	dir, err := snapshot("models--"+strings.ReplaceAll(repo, "/", "--"), revision)
 	if err != nil {
-		return "", fmt.Errorf("%q at revision %q in the cache: %w", repo, revision, err)
+		what := fmt.Sprintf("%q at revision %q", repo, revision)
+		if file != "" {
+			what = fmt.Sprintf("%q of %s", file, what)
+		}
+		return "", inCache(what, hubCache(), err)
 	}
 	return dir, nil
+}
+
+// inCache returns the error of looking for a repository, or for a file of one, in a directory of
+// the cache. If something is absent, the error omits the failed call, and says what is absent only
+// where that is another file, such as a shard.
+func inCache(what, dir string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s in the cache: %w", what, err)
+	}
+	absent := fmt.Errorf("%s is not in the cache %s", what, dir)
+	if path, ok := err.(*fs.PathError); ok {
+		if _, system := path.Err.(interface{ Temporary() bool }); !system { // the type in package syscall differs
+			absent = fmt.Errorf("%w: %w", absent, path.Err)
+		}
+	}
+	return prefix.Absent{Err: absent}
 }
 
 // snapshot finds the snapshot of a revision in a directory of the cache.
 func snapshot(folder, revision string) (string, error) {
 	commit := revision
-	if !commitName.MatchString(revision) {
+	if !isCommit(revision) {
 		ref, err := cachePath(folder + "/refs/" + revision)
 		if err != nil {
 			return "", err
@@ -66,8 +88,8 @@ func snapshot(folder, revision string) (string, error) {
 	return dir, err
 }
 
-// cachePath returns the path of a slash-separated name, which must not leave the
-// cache.
+// cachePath returns the path of a slash-separated name in the cache. A name that leads out of the cache is an
+// error.
 func cachePath(name string) (string, error) {
 	local, err := filepath.Localize(name)
 	if err != nil {
@@ -76,14 +98,20 @@ func cachePath(name string) (string, error) {
 	return filepath.Join(hubCache(), local), nil
 }
 
-// checkRepo checks that a path made of a repository and a revision stays where
-// it should. It returns the revision, "main" if that is empty.
+// notModels maps the first element of a name that does not mean a model to what the name means.
+var notModels = map[string]string{"buckets": "a bucket", "datasets": "a dataset", "spaces": "a space"}
+
+// checkRepo checks that neither a repository nor a revision leads out of a path that is made of the two, and
+// that the name means a model. It returns the revision, or "main" if that is empty.
 func checkRepo(repo, revision string) (string, error) {
 	revision = cmp.Or(revision, "main")
 	for _, name := range []string{repo, revision} {
 		if !fs.ValidPath(name) || name == "." {
 			return "", fmt.Errorf("%q at revision %q does not name a repository", repo, revision)
 		}
+	}
+	if kind, rest, _ := strings.Cut(repo, "/"); rest != "" && notModels[kind] != "" {
+		return "", fmt.Errorf("%q names %s on the hub, not a model", repo, notModels[kind])
 	}
 	return revision, nil
 }

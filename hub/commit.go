@@ -4,25 +4,23 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors/internal/transport"
 )
 
-// A pinned transport keeps the requests of one Open to one commit: once the hub has
-// said which one the revision stands for, it asks for the files of that. So all shards
-// are those of the index, and a File that outlives a push still reads its own.
+// A pinned is a transport that keeps all requests of one Open to one commit. The first answer names the
+// commit that the revision stands for, and later requests ask for files of this commit. So all shards
+// belong to the index, and a File continues to read its files after somebody pushes to the branch.
 type pinned struct {
 	http.RoundTripper
-	files    *url.URL // which the revision, a slash and the name of a file follow
-	revision string   // as in a URL
-	commit   atomic.Pointer[string]
+	files    *url.URL               // URL of the files, before the revision and the name of a file
+	revision string                 // escaped for URLs
+	commit   atomic.Pointer[string] // nil before the first answer
 }
 
-// keepToCommit returns a copy of a client whose requests for files of a revision keep
-// to one commit.
+// keepToCommit returns a copy of a client. Its requests for files of a revision keep to one commit.
 func keepToCommit(client *http.Client, files *url.URL, revision string) *http.Client {
 	kept := *cmp.Or(client, new(http.Client))
 	sends := cmp.Or(kept.Transport, transport.Default())
@@ -30,8 +28,11 @@ func keepToCommit(client *http.Client, files *url.URL, revision string) *http.Cl
 	return &kept
 }
 
-// commitName is the name of a Git commit, SHA-1 or SHA-256.
-var commitName = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+// isCommit reports whether a text is the name of a Git commit, which is a SHA-1 or a SHA-256 in
+// lower-case hex.
+func isCommit(text string) bool {
+	return (len(text) == 40 || len(text) == 64) && strings.Trim(text, "0123456789abcdef") == ""
+}
 
 func (p *pinned) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != p.files.Scheme || req.URL.Host != p.files.Host {
@@ -53,7 +54,7 @@ func (p *pinned) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp == nil {
 		return resp, err
 	}
-	if commit := resp.Header.Get("X-Repo-Commit"); commitName.MatchString(commit) {
+	if commit := resp.Header.Get("X-Repo-Commit"); isCommit(commit) {
 		p.commit.CompareAndSwap(nil, &commit)
 	}
 	return resp, nil

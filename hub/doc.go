@@ -31,7 +31,8 @@
 // # Requests and consistency
 //
 // A sharded model costs two requests more than its shards: one for the single file,
-// which is missing, and one for the index.
+// which is missing, and one for the index. If neither is there, Open lists the files and
+// chooses as safetensors.OpenFS does, which costs one request more.
 //
 // The first answer of the hub names the commit of a branch or tag. All later requests of
 // the File are for that commit: its shards belong together, and a push to the branch

@@ -12,19 +12,20 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// parseEndpoint returns the base URL of the hub, the default for "".
+// parseEndpoint returns the base URL of the hub, which defaults to that of the environment if text is "".
 func parseEndpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(cmp.Or(text, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"))
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // err holds the secrets of the URL
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // err is not shown, since it quotes the URL, which may contain secrets
 		return nil, errors.New("the endpoint of the hub is not an absolute http or https URL")
 	}
 	if u.Path == "" {
-		u.Path = "/" // or JoinPath makes relative ones
+		u.Path = "/" // otherwise JoinPath returns URLs with relative paths
 	}
 	return u, nil
 }
 
-// cleanToken returns what authorizes requests, the default for ""; it may be "", too.
+// cleanToken returns the token for requests, without white space around it. It defaults to the token of the
+// environment, and is "" if there is none.
 func cleanToken(token string) string {
 	if token == "" && !isTrue(os.Getenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
 		token = implicitToken()
@@ -32,7 +33,7 @@ func cleanToken(token string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
 }
 
-// offline reports whether nothing may be sent.
+// offline reports whether the environment forbids requests.
 func offline() bool {
 	return isTrue(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))
 }
@@ -47,7 +48,7 @@ func implicitToken() string {
 	const most = 64 << 10
 	token, err := osfile.ReadRegular(path, most)
 	if err != nil {
-		return "" // there is none, or none that may be read
+		return "" // there is no token, or the user may not read it
 	}
 	return string(token)
 }
@@ -68,8 +69,7 @@ func hubCache() string {
 	return filepath.Join(hubHome(), "hub")
 }
 
-// isTrue reports whether huggingface_hub takes the value of an environment
-// variable for true.
+// isTrue reports whether huggingface_hub interprets the value of an environment variable as true.
 func isTrue(value string) bool {
 	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(value))
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"strings"
+	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
@@ -15,20 +17,20 @@ import (
 type FileInfo struct {
 	Name   string // slash-separated, a valid path in the sense of fs.ValidPath
 	Size   int64  // in bytes
-	SHA256 string // of the content of a file in LFS, in hex; "" if Git stores the file itself
-	BlobID string // the SHA-1 by which Git names the blob: the content, or the pointer to a file in LFS
+	SHA256 string // SHA-256 of the content in hex, if the file is in LFS; "" if Git stores the content itself
+	BlobID string // name of the blob in Git: a SHA-1 of the content or, for a file in LFS, of the pointer to it
 }
 
 // A Snapshot is the list of the files of a repository at one commit.
 type Snapshot struct {
-	Commit string     // its name, in hex: a revision that no push moves
-	Files  []FileInfo // in the order of the hub, their names are unique
+	Commit string     // name of the commit in hex, which no push changes; use it as a revision
+	Files  []FileInfo // in the order of the hub's list; names are unique
 }
 
 // Files returns the files of a repository, "owner/name", at a branch, tag or commit; an
-// empty revision is "main". It sends one request; if HF_HUB_OFFLINE is 1, that is
-// [errors.ErrUnsupported]. A list above 64 MiB or with a duplicate name is an error. Other errors are
-// those of Open.
+// empty revision is "main". It sends one request. If HF_HUB_OFFLINE is 1, it sends none, and the
+// error wraps [errors.ErrUnsupported]. A list above 64 MiB, with a duplicate name, or with control
+// characters in a name, is an error. Other errors are as for [Client.Open].
 func (c *Client) Files(ctx context.Context, repo, revision string) (*Snapshot, error) {
 	return prefix.Added(c.files(ctx, repo, revision))
 }
@@ -38,8 +40,9 @@ func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, e
 	if err != nil {
 		return nil, err
 	}
+	at := location{repo: repo, revision: revision}
 	if offline() {
-		return nil, fmt.Errorf("listing the files of %s: HF_HUB_OFFLINE is set: %w", repo, errors.ErrUnsupported)
+		return nil, at.noList()
 	}
 	client, endpoint, err := c.connect()
 	if err != nil {
@@ -47,9 +50,10 @@ func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, e
 	}
 	u := endpoint.JoinPath("api/models", escapePath(repo), "revision", url.PathEscape(revision))
 	u.RawQuery = "blobs=true"
+	at.endpoint, at.token = endpoint, client.Header != nil
 	text, err := client.ReadFile(ctx, u.String())
 	if err != nil {
-		return nil, err
+		return nil, at.explain("", err)
 	}
 	s, err := parseSnapshot(text)
 	if err != nil {
@@ -58,8 +62,8 @@ func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, e
 	return s, nil
 }
 
-// parseSnapshot reads the information about a model that the hub gives, as the type
-// ModelInfo of huggingface_hub describes it.
+// parseSnapshot reads the hub's information about a model, which the type ModelInfo of huggingface_hub
+// describes.
 func parseSnapshot(text []byte) (*Snapshot, error) {
 	var info struct {
 		SHA      string
@@ -71,9 +75,9 @@ func parseSnapshot(text []byte) (*Snapshot, error) {
 		}
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
-		return nil, fmt.Errorf("%.200v", err) // it quotes numbers, however long
+		return nil, fmt.Errorf("%.200v", err) // err may quote a number of any length
 	}
-	if !commitName.MatchString(info.SHA) {
+	if !isCommit(info.SHA) {
 		return nil, errors.New("it does not name a commit")
 	}
 	snapshot := &Snapshot{Commit: info.SHA}
@@ -81,6 +85,9 @@ func parseSnapshot(text []byte) (*Snapshot, error) {
 	for _, s := range info.Siblings {
 		if err := checkName(s.Name); err != nil {
 			return nil, err
+		}
+		if strings.ContainsFunc(s.Name, unicode.IsControl) {
+			return nil, fmt.Errorf("the name %.200q has control characters", s.Name)
 		}
 		if seen[s.Name] {
 			return nil, fmt.Errorf("duplicate file %.200q", s.Name)
@@ -95,7 +102,7 @@ func parseSnapshot(text []byte) (*Snapshot, error) {
 }
 
 // ReadFile returns the content of a small file of a repository, such as config.json. A
-// file above 64 MiB is an error. All else is as for OpenFile.
+// file above 64 MiB is an error. Otherwise ReadFile is like OpenFile.
 func (c *Client) ReadFile(ctx context.Context, repo, revision, name string) ([]byte, error) {
 	r, err := c.repository(ctx, repo, revision, name)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestFiles lists the files of a revision by one request.
 func TestFiles(t *testing.T) {
 	s := newServer(t)
 	s.add("/api/models/owner/name/revision/main", []byte(`{"id":"owner/name","sha":"`+commitOne+`","siblings":[
@@ -36,6 +37,7 @@ func TestFiles(t *testing.T) {
 	require.ErrorContains(t, errorOf((&Client{Endpoint: "nowhere"}).Files(t.Context(), "owner/name", "")), "the endpoint of the hub is not an absolute")
 }
 
+// TestFilesRefusesAnswers: a list that is wrong, or too long, is an error of bounded length.
 func TestFilesRefusesAnswers(t *testing.T) {
 	long := strings.Repeat("0", 100_000)
 	list := func(siblings string) string { return `{"sha":"` + commitOne + `","siblings":[` + siblings + `]}` }
@@ -102,6 +104,7 @@ func (s *server) addRepo(t *testing.T, files map[string]string) {
 	s.add("/api/models/owner/name/revision/main", must(json.Marshal(map[string]any{"sha": commitOne, "siblings": siblings})))
 }
 
+// TestFS: a repository is a file system that passes fstest.TestFS.
 func TestFS(t *testing.T) {
 	s := newServer(t)
 	files := map[string]string{
@@ -139,6 +142,8 @@ func TestFS(t *testing.T) {
 	require.Len(t, s.requests, 2, "a header and the data")
 }
 
+// TestFSRefusals: the list of files decides what exists, without a request, and a file of another
+// size than the list says is refused.
 func TestFSRefusals(t *testing.T) {
 	s := newServer(t)
 	s.addRepo(t, map[string]string{"x": "text", "dir/y": "y"})

@@ -17,19 +17,21 @@ import (
 )
 
 // FS returns the files of a repository, "owner/name", at a branch, tag or commit as a file
-// system, for functions that take one, such as OpenFS of package torch; an empty revision is
-// "main". It lists them with one request, as Files does, and reads them at that commit, as FS of
-// a [remote.Client] does: Stat and ReadDir send nothing, Open sends one request. ctx governs the
-// files, too.
+// system, for functions that take one, such as OpenFS of package torch. An empty revision is
+// "main". FS lists the files with one request, as Files does, and reads them at the listed commit. Stat and
+// ReadDir send nothing, Open sends one request. Canceling ctx ends reads of the files, too.
 //
-// Sys of a file is its [FileInfo], that of a directory the [*Snapshot]. A file that does not have
-// the listed size is an error. Other errors are those of Files: offline, use [os.DirFS] of CacheDir.
+// The method Sys of a file's information returns its [FileInfo], and that of a directory the [*Snapshot].
+// Open fails if a file does not have the listed size. When Read reaches the end of a file, it compares the content
+// with the sum that the hub lists, which is a SHA-256 or the sum of Git, and fails if they differ. So
+// [os.CopyFS] is a verified download. ReadAt and ReadRanges read parts of a file and do not compare. Other errors
+// are as for Files. Offline, use [os.DirFS] of CacheDir.
 func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
 	snapshot, err := c.Files(ctx, repo, revision)
 	if err != nil {
 		return nil, err
 	}
-	f := fileSystem{snapshot: snapshot, sorted: slices.Clone(snapshot.Files)}
+	f := fileSystem{snapshot: snapshot, sorted: slices.Clone(snapshot.Files), location: location{repo: repo, revision: snapshot.Commit}}
 	slices.SortFunc(f.sorted, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	for _, file := range f.sorted {
 		if len(f.below(file.Name)) > 0 {
@@ -39,6 +41,7 @@ func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
 	}
 	client, endpoint, err := c.connect()
 	if err == nil {
+		f.location.endpoint, f.location.token = endpoint, client.Header != nil
 		f.content, err = client.FS(ctx, endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
 	}
 	return f, prefix.Add(err)
@@ -47,21 +50,22 @@ func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
 // A fileSystem is a snapshot as an fs.FS.
 type fileSystem struct {
 	snapshot *Snapshot
-	sorted   []FileInfo // by name
+	sorted   []FileInfo // files of the snapshot, sorted by name
 	content  fs.FS
+	location location
 }
 
-// below returns the files in a directory and below it.
+// below returns the files in a directory and in the directories below it.
 func (f fileSystem) below(dir string) []FileInfo {
 	if dir == "." {
 		return f.sorted
 	}
 	first, _ := f.search(dir + "/")
-	after, _ := f.search(dir + "0") // the digit follows the slash
+	after, _ := f.search(dir + "0") // 0 is the character after the slash
 	return f.sorted[first:after]
 }
 
-// search returns where a file is, or would be, among the sorted ones.
+// search returns the index of a file in f.sorted, or the index at which it would be inserted.
 func (f fileSystem) search(name string) (int, bool) {
 	return slices.BinarySearchFunc(f.sorted, name, func(file FileInfo, name string) int { return cmp.Compare(file.Name, name) })
 }
@@ -94,7 +98,7 @@ func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	for _, file := range f.below(name) {
 		base, _, _ := strings.Cut(strings.TrimPrefix(file.Name, name+"/"), "/")
 		if base != last {
-			e, _ := f.Stat(path.Join(name, base)) // it is there
+			e, _ := f.Stat(path.Join(name, base)) // Stat cannot fail, because the list has a file with this name or below it
 			entries = append(entries, fs.FileInfoToDirEntry(e))
 			last = base
 		}
@@ -114,6 +118,9 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 	}
 	opened, err := f.content.Open(name)
 	if err != nil {
+		if refused := f.location.refusalOf(err); refused != nil {
+			err = &fs.PathError{Op: "open", Path: name, Err: refused}
+		}
 		return nil, err
 	}
 	now, err := opened.Stat()
@@ -124,22 +131,18 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 		opened.Close()
 		return nil, err
 	}
-	if info.Size() == 0 { // it may not say
+	if info.Size() == 0 { // the list may lack sizes
 		info = entry{info.Name(), now.Size(), info.Mode(), info.Sys()}
 	}
-	return file{opened, opened.(safetensors.RangeReader), info}, nil
+	sum, err := newListedSum(info.Sys().(FileInfo), info.Size())
+	if err != nil {
+		opened.Close()
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return &file{File: opened, RangeReader: opened.(safetensors.RangeReader), info: info, name: name, sum: sum}, nil
 }
 
-// A file is one of the content with what the list says of it.
-type file struct {
-	fs.File
-	safetensors.RangeReader
-	info fs.FileInfo
-}
-
-func (f file) Stat() (fs.FileInfo, error) { return f.info, nil }
-
-// An entry is what the list says of a file or a directory.
+// An entry describes a file or a directory according to the list.
 type entry struct {
 	name string
 	size int64
@@ -154,10 +157,10 @@ func (e entry) IsDir() bool        { return e.mode.IsDir() }
 func (e entry) ModTime() time.Time { return time.Time{} }
 func (e entry) Sys() any           { return e.sys }
 
-// A directory is open.
+// A directory is an open directory.
 type directory struct {
 	fs.FileInfo
-	entries []fs.DirEntry // not yet read
+	entries []fs.DirEntry // entries that ReadDir has not returned yet
 }
 
 func (d *directory) Stat() (fs.FileInfo, error) { return d.FileInfo, nil }

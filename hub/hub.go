@@ -2,86 +2,79 @@ package hub
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"net/http"
-	"net/url"
-	"path/filepath"
-	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
-	"github.com/gosafetensors/safetensors/remote"
 )
 
-// A Client opens files of repositories. The zero value is ready to use. Methods may
-// be called concurrently; fields must not change meanwhile.
-type Client struct {
-	// HTTP sends the requests, as in a remote.Client. It is not modified.
-	HTTP *http.Client
-
-	// Endpoint is the base URL of the hub. The default is the environment
-	// variable HF_ENDPOINT, else https://huggingface.co.
-	Endpoint string
-
-	// Token authorizes the requests to Endpoint, and is sent nowhere else. The
-	// default is HF_TOKEN, else the content of the file HF_TOKEN_PATH, which
-	// defaults to token in HF_HOME, which defaults to ~/.cache/huggingface. There is
-	// no default if HF_HUB_DISABLE_IMPLICIT_TOKEN is 1.
-	Token string
-}
-
-// The names of a model's files in a repository.
+// The names that most repositories give to a model. safetensors.OpenFS prefers them, too, in this order.
 const (
 	modelFile = "model.safetensors"
-	indexFile = modelFile + ".index.json" // which names the shards of a model in several
+	indexFile = modelFile + ".index.json" // index of a model in several shards
 )
 
-// Open opens a model on the hub, with the zero Client.
+// Open is like the method Open of the zero [Client].
 func Open(ctx context.Context, repo, revision string) (*safetensors.File, error) {
 	return new(Client).Open(ctx, repo, revision)
 }
 
-// OpenFile opens a file of a repository on the hub, with the zero Client.
+// OpenFile is like the method OpenFile of the zero [Client].
 func OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
 	return new(Client).OpenFile(ctx, repo, revision, name)
 }
 
 // Open opens the model in a repository of the hub, "owner/name", at a branch, tag or
-// commit; an empty revision is "main". The model is model.safetensors, or else the
-// shards of model.safetensors.index.json, which are opened concurrently. Open reads
-// headers only. ctx governs the File too, not only Open.
+// commit; an empty revision is "main". The model is the one that [safetensors.OpenFS] finds in a
+// directory with the same files: model.safetensors, or else the shards of
+// model.safetensors.index.json; if the repository has neither, the only other index or file, such
+// as an adapter or the files of a variant. Shards are opened concurrently. Open reads headers
+// only. Canceling ctx ends reads of the File, too.
 //
-// If HF_HUB_OFFLINE is 1, Open sends nothing: it maps the files in the cache, as
-// [safetensors.Open] does.
+// If HF_HUB_OFFLINE is 1, Open sends nothing: it opens the directory in the cache with
+// [safetensors.Open].
 //
-// Errors are those of [remote.Open] and [safetensors.OpenShards]. If the repository has
-// neither file, the error says so and wraps [fs.ErrNotExist]. The Hugging Face Hub
-// answers 401 to hide whether a repository exists, so the error for a missing one may
-// wrap [fs.ErrPermission].
+// Errors are those of [remote.Open] and [safetensors.OpenFS], and name the repository and the
+// revision. If the repository has no such file, the error names what it has and wraps
+// [fs.ErrNotExist]. The Hugging Face Hub does not tell whether a repository exists that the token
+// may not read: the error wraps [fs.ErrPermission] after an answer of 401 or 403, and
+// [fs.ErrNotExist] after 404.
 func (c *Client) Open(ctx context.Context, repo, revision string) (*safetensors.File, error) {
+	return prefix.Added(c.openModel(ctx, repo, revision))
+}
+
+// openModel tries the usual names first, because that does not need the list of files. If the repository has
+// neither, safetensors.OpenFS chooses from the list, so that its rule stands in one place.
+func (c *Client) openModel(ctx context.Context, repo, revision string) (*safetensors.File, error) {
 	r, err := c.repository(ctx, repo, revision, modelFile)
 	if err != nil {
-		return nil, prefix.Add(err)
+		return nil, err
 	}
-	f, err := r.open(modelFile)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return prefix.Added(f, err)
+	if r.dir != "" {
+		f, err := safetensors.Open(r.dir)
+		return f, r.offline("", err)
 	}
-	f, err = r.open(indexFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = &fs.PathError{Op: "open", Path: r.name, Err: fmt.Errorf("it has no %s, and %w", modelFile, prefix.Strip(err))}
+	for _, name := range []string{modelFile, indexFile} {
+		f, err := r.open(name)
+		if err == nil || !lacksFile(err, name) {
+			return f, err
+		}
 	}
-	return prefix.Added(f, err)
+	fsys, err := c.FS(ctx, repo, r.revision)
+	if err != nil {
+		return nil, prefix.Strip(err)
+	}
+	f, err := safetensors.OpenFS(fsys, ".")
+	if err != nil {
+		return nil, r.noModel(fsys, err)
+	}
+	return f, nil
 }
 
 // OpenFile opens one file of a repository, such as an adapter or a component of a
-// pipeline. name is a valid path in the sense of [fs.ValidPath]. If it ends in
-// .index.json, or as the index of a variant, .safetensors.index.fp16.json, OpenFile opens
-// the shards that the index names, next to it. All else is
-// as for Open.
+// pipeline. name must be a valid path in the sense of [fs.ValidPath]. If it ends in
+// .index.json, or in .safetensors.index.fp16.json as the index of a variant, OpenFile opens
+// the shards that the index names, which are next to it. Otherwise OpenFile is
+// like Open.
 func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
 	r, err := c.repository(ctx, repo, revision, name)
 	if err != nil {
@@ -89,78 +82,3 @@ func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*sa
 	}
 	return prefix.Added(r.open(name))
 }
-
-// checkName checks that a name stays in its repository.
-func checkName(name string) error {
-	if !fs.ValidPath(name) || name == "." {
-		return fmt.Errorf("%.200q does not name a file in a repository", name)
-	}
-	return nil
-}
-
-// A repository is where the files of a model are.
-type repository struct {
-	name string // for errors
-	open func(file string) (*safetensors.File, error)
-	read func(file string) ([]byte, error)
-}
-
-// repository returns a repository on the hub or, offline, in the cache. A file of that name
-// will be asked for.
-func (c *Client) repository(ctx context.Context, repo, revision, file string) (*repository, error) {
-	revision, err := checkRepo(repo, revision)
-	if err == nil {
-		err = checkName(file)
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := &repository{name: fmt.Sprintf("%s at revision %s", repo, revision)}
-	if offline() {
-		dir, err := cacheDir(repo, revision)
-		if err != nil {
-			return nil, fmt.Errorf("HF_HUB_OFFLINE is set: %w", err)
-		}
-		r.open = func(file string) (*safetensors.File, error) { return cached(safetensors.Open, dir, file) }
-		r.read = func(file string) ([]byte, error) { return cached(readSmall, dir, file) }
-		return r, nil
-	}
-	client, endpoint, err := c.connect()
-	if err != nil {
-		return nil, err
-	}
-	files := endpoint.JoinPath(escapePath(repo), "resolve")
-	client.HTTP = keepToCommit(c.HTTP, files, revision)
-	at := func(file string) string { return files.JoinPath(url.PathEscape(revision), escapePath(file)).String() }
-	r.open = func(file string) (*safetensors.File, error) { return client.Open(ctx, at(file)) }
-	r.read = func(file string) ([]byte, error) { return client.ReadFile(ctx, at(file)) }
-	return r, nil
-}
-
-// connect returns the base URL of the hub, and a client for requests to it.
-func (c *Client) connect() (client *remote.Client, endpoint *url.URL, err error) {
-	client = &remote.Client{HTTP: c.HTTP}
-	if token := cleanToken(c.Token); token != "" {
-		client.Header = http.Header{"Authorization": {"Bearer " + token}}
-	}
-	endpoint, err = parseEndpoint(c.Endpoint)
-	return client, endpoint, err
-}
-
-// cached opens or reads a file of a snapshot in the cache.
-func cached[T any](open func(name string) (T, error), dir, file string) (opened T, err error) {
-	local, err := filepath.Localize(file)
-	if err != nil {
-		return opened, fmt.Errorf("%q: %w", file, err)
-	}
-	if opened, err = open(filepath.Join(dir, local)); err != nil {
-		err = fmt.Errorf("HF_HUB_OFFLINE is set: %w", prefix.Strip(err))
-	}
-	return opened, err
-}
-
-// readSmall reads a file of the cache, within the limit that ReadFile has online.
-func readSmall(name string) ([]byte, error) { return osfile.ReadRegular(name, 64<<20) }
-
-// escapePath escapes each element of a path.
-func escapePath(path string) string { return strings.ReplaceAll(url.PathEscape(path), "%2F", "/") }

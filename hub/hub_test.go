@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -154,18 +155,22 @@ func TestOpenRefuses(t *testing.T) {
 		is             any // an error, or what it can be assigned to
 		text           string
 	}{
-		{name: "neither file", requests: 2, is: fs.ErrNotExist,
-			text: "safetensors: open o/n at revision main: it has no model.safetensors, and open http://"},
-		{name: "revision that is missing", revision: "v1", fault: statusOf(2, 404, "X-Error-Message", "Invalid rev id: v1"), requests: 2, is: fs.ErrNotExist,
-			text: `model.safetensors.index.json: status 404 Not Found, expected 200 OK ("Invalid rev id: v1")`},
+		{name: "neither file", requests: 3, is: fs.ErrNotExist, text: "safetensors: open o/n at revision main: " + withoutToken},
+		{name: "revision that is missing", revision: "v1", fault: statusOf(1, 404, "X-Error-Message", "Invalid rev id: v1"), requests: 1, is: fs.ErrNotExist,
+			text: `safetensors: open o/n at revision v1: it has no such branch, tag or commit ("Invalid rev id: v1")`},
+		{name: "revision that is missing, by its code", revision: "v1", fault: statusOf(1, 404, "X-Error-Code", "RevisionNotFound"), requests: 1, is: fs.ErrNotExist,
+			text: "safetensors: open o/n at revision v1: it has no such branch, tag or commit"},
+		{name: "repository that is missing, by its code", fault: statusOf(1, 404, "X-Error-Code", "RepoNotFound"), requests: 1, is: fs.ErrNotExist,
+			text: "safetensors: open o/n at revision main: " + withoutToken},
 		{name: "no permission for the index", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
 			return statusOf(2, []int{404, 403}[n])(n, w, r)
-		}, requests: 2, is: fs.ErrPermission, text: indexFile + ": status 403"},
-		{name: "no permission", fault: statusOf(1, 401, "X-Error-Message", "Repository not found"), requests: 1, is: fs.ErrPermission, text: "Repository not found"},
+		}, requests: 2, is: fs.ErrPermission, text: "safetensors: open o/n at revision main: " + withoutToken},
+		{name: "no permission", fault: statusOf(1, 401, "X-Error-Message", "Repository not found"), requests: 1, is: fs.ErrPermission,
+			text: "safetensors: open o/n at revision main: " + withoutToken + ` ("Repository not found")`},
 		{name: "not an index", index: []byte("<html>"), requests: 2, is: broken, text: indexFile},
 		{name: "shard outside of the repository", index: index("../../../other/repo/resolve/main/model.safetensors"), requests: 2, is: broken, text: "other/repo"},
 		{name: "shard at another host", index: index("//127.0.0.1/x.safetensors"), requests: 2, is: broken, text: "127.0.0.1"},
-		{name: "shard that is missing", index: index("x.safetensors"), requests: 3, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
+		{name: "shard that is missing", index: index("x.safetensors"), requests: 3, is: fs.ErrNotExist, text: `it has no shard "x.safetensors", which the index "model.safetensors.index.json" names`},
 		{name: "repository that goes up", repo: "..", text: noRepository},
 		{name: "repository with an empty element", repo: "a//b", text: noRepository},
 		{name: "repository, absolute", repo: "/a/b", text: noRepository},
@@ -178,10 +183,12 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "above", file: "unet/../../x", text: noFile},
 		{name: "not clean", file: "unet//x", text: noFile},
 		{name: "folder", file: "unet/", text: noFile},
-		{name: "missing", file: "a/b", requests: 1, is: fs.ErrNotExist, text: "/o/n/resolve/main/a/b: bytes 0-100007: status 404"},
-		{name: "missing index", file: "a/b.index.json", requests: 1, is: fs.ErrNotExist, text: "/o/n/resolve/main/a/b.index.json: status 404"},
+		{name: "missing", file: "a/b", requests: 1, is: fs.ErrNotExist, text: `it has no file "a/b"; or ` + withoutToken},
+		{name: "missing index", file: "a/b.index.json", requests: 1, is: fs.ErrNotExist, text: `it has no file "a/b.index.json"; or ` + withoutToken},
+		{name: "missing, by its code", file: "a/b", fault: statusOf(1, 404, "X-Error-Code", "EntryNotFound"), requests: 1, is: fs.ErrNotExist, text: `it has no file "a/b"`},
+		{name: "no permission for a file", file: "a/b", fault: statusOf(1, 401), requests: 1, is: fs.ErrPermission, text: withoutToken},
 		{name: "shard above the index", file: "unet/up.index.json", index: index("../model.safetensors"), requests: 1, is: broken, text: "../model.safetensors"},
-		{name: "missing shard", file: "unet/lacks.index.json", index: index("x.safetensors"), requests: 2, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
+		{name: "missing shard", file: "unet/lacks.index.json", index: index("x.safetensors"), requests: 2, is: fs.ErrNotExist, text: `it has no shard "unet/x.safetensors", which the index "unet/lacks.index.json" names`},
 		{name: "HTML page", file: "page", index: []byte("<!DOCTYPE html><html></html>"), requests: 1, is: broken, text: "HTML page"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -206,10 +213,13 @@ func TestOpenRefuses(t *testing.T) {
 			}
 			require.Len(t, s.requests, c.requests)
 			if c.file != "" && c.requests > 0 {
-				require.ErrorContains(t, err, "safetensors: open "+s.URL+"/o/n/resolve/main/"+c.file+": ")
+				require.Regexp(t, "^safetensors: open ("+regexp.QuoteMeta(s.URL+"/o/n/resolve/main/"+c.file)+": |o/n at revision main: (it has no (?:file|shard)|no such repository))", err.Error())
 			}
 			for _, r := range s.requests {
-				require.Regexp(t, "^/o/n/resolve/(main|v1)/(a/|unet/)?[^/]*$", r.URL.Path)
+				require.Regexp(t, "^/(o/n/resolve/(main|v1)/(a/|unet/)?[^/]*|api/models/o/n/revision/main)$", r.URL.Path)
+			}
+			if !strings.Contains(err.Error(), "shard ") {
+				require.NotContains(t, err.Error(), "expected 20", "the errors speak of the repository")
 			}
 			require.LessOrEqual(t, strings.Count(err.Error(), s.URL), 2)
 			require.NotContains(t, err.Error(), "\n", "one error")
@@ -218,6 +228,7 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorContains(t, errorOf(newClient(t, "").OpenFile(t.Context(), "o/n", "", "")), `"" `+noFile)
 }
 
+// TestOpenFile opens files and indexes by their names, by one request each.
 func TestOpenFile(t *testing.T) {
 	s := newServer(t)
 	const path = "/o/n/resolve/refs%2Fpr%2F1/"
@@ -254,5 +265,36 @@ func TestOpenFile(t *testing.T) {
 			require.Equal(t, c.requests[0], requests[0])
 			require.ElementsMatch(t, c.requests, requests)
 		})
+	}
+}
+
+// TestErrorsOfFS: a refusal of a file that is listed is told in terms of the repository, and "set HF_TOKEN" is no
+// advice where a token is set.
+func TestErrorsOfFS(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		token  string
+		is     error
+		text   string
+	}{
+		{403, "", fs.ErrPermission, withoutToken},
+		{401, "token", fs.ErrPermission, "the token that is set may not read it"},
+		{404, "", fs.ErrNotExist, `it has no file "a/model.safetensors"`},
+		{410, "token", fs.ErrNotExist, `it has no file "a/model.safetensors"`},
+	} {
+		s := newServer(t)
+		s.addRepo(t, map[string]string{"a/model.safetensors": string(craft(100, 10))})
+		s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+			return strings.Contains(r.URL.Path, "/resolve/") && statusOf(100, c.status)(0, w, r)
+		}
+		client := newClient(t, s.URL)
+		client.Token = c.token
+		fsys, err := client.FS(t.Context(), "owner/name", "")
+		require.NoError(t, err)
+		_, err = fsys.Open("a/model.safetensors")
+		require.ErrorIs(t, err, c.is)
+		require.ErrorContains(t, err, c.text)
+		require.NotContains(t, err.Error(), "expected")
+		require.Equal(t, c.token == "", strings.Contains(err.Error(), "HF_TOKEN"))
 	}
 }

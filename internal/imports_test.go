@@ -29,7 +29,7 @@ type wall struct {
 }
 
 var (
-	public     = []string{".", "remote", "hub", "dcp", "quant", "torch"} // what every program can use
+	public     = []string{".", "remote", "hub", "dcp", "quant", "torch", "checkpoint"} // what every program can use
 	everything = []string{"..."}
 )
 
@@ -37,9 +37,11 @@ var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
 	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport", "internal/variant"}, nil},
 	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/transport"}, nil},
-	{"torch", []string{".", "internal/mem", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/stride", "internal/torchtype", "internal/variant", "internal/zipfile"}, nil},
-	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/torchtype"}, nil},
-	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix"}, nil},
+	{"torch", []string{".", "internal/mem", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/rankfile", "internal/stride", "internal/torchtype", "internal/variant", "internal/zipfile"}, nil},
+	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/rankfile", "internal/torchtype", "internal/variant"}, nil},
+	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix", "internal/variant"}, nil},
+	{"checkpoint", []string{".", "dcp", "quant", "torch", "internal/osfile", "internal/parallel", "internal/prefix", "internal/variant"}, nil},
+	{"internal/rankfile", []string{".", "internal/pickle"}, nil}, // the door between torch and dcp
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
 	{"cmd/...", append([]string{"cmd/...", "internal/mem", "internal/osfile", "internal/parallel", "internal/variant", "internal/zipfile"}, public...), everything},
 	{"examples/...", append([]string{"examples/..."}, public...), everything},
@@ -56,7 +58,7 @@ var web = []string{"remote", "hub", "internal/transport", "cmd/...", "examples/.
 // system. The compiler would let everything in the repository import internal packages.
 func TestImports(t *testing.T) {
 	imports := importsOf(t, "..", func(name string) bool { return !isTest(name) })
-	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "torch", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
+	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "torch", "checkpoint", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
 		require.NotEmpty(t, imports[folder], folder)
 	}
 	for folder, paths := range imports {
@@ -154,7 +156,7 @@ func TestSteps(t *testing.T) {
 		}
 		return names
 	}
-	steps := names("../.ci/run", `(?m)^step (\S+) '`)
+	steps := names("../.ci/steps", `(?m)^step (\S+) '`)
 	require.NotEmpty(t, steps)
 	require.Equal(t, steps, names("../CONTRIBUTING.md", "(?m)^\\| `([^`]+)` \\| .*\\S \\|$"))
 }

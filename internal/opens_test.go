@@ -17,15 +17,16 @@ var opens = map[string]string{
 	"internal/osfile/regular.go openNow":                     "does not wait",
 	"internal/osfile/system.go osSystem.Create":              "a new file",
 	"internal/osfile/system.go osSystem.OpenDir":             "a folder",
-	"internal/osfile/lock_unix.go osSystem.Lock":             "a folder",
+	"internal/osfile/lock_unix.go lockDir":                   "a folder",
 	"internal/osfile/system_linux.go osSystem.CreateUnnamed": "a new file",
+	"internal/mem/pages_linux.go init":                       "files of the system, whose names no stranger chooses",
 	"internal/testplatform/testplatform.go emulated":         "a file of the system",
 	"internal/testplatform/unnamed_linux.go HasUnnamedFiles": "a new file",
 	"folder.go openUnmapped":                                 "systems without named pipes, after osfile.OpenRegular",
 
 	"cmd/safetensors/internal/localfile/localfile.go OpenNamed": "waits no longer than its context, for the writer of a pipe that the command line names",
 	"cmd/safetensors/internal/dest/shared.go writeCopy":         "a new file",
-	"cmd/safetensors/internal/dest/shared.go folder.Sweep":      "a folder that has been written to",
+	"cmd/safetensors/internal/dest/partial.go openPartial":      "a regular file or a new one: anything else with this name is removed first",
 }
 
 // programs are folders of programs that only developers run, or copy from.

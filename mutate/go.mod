@@ -1,3 +1,4 @@
+// This module is never tagged: its programs run in a clone, with the library that is there.
 module github.com/gosafetensors/safetensors/mutate
 
 go 1.25.0

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -87,7 +88,7 @@ func TestClosedWorld(t *testing.T) {
 				with := must(quant.Layouts(w.tensors, []byte(w.config)))
 				without, err := quant.Layouts(w.tensors, nil)
 				if err != nil {
-					require.ErrorContains(t, err, "only a config tells")
+					require.ErrorContains(t, err, "only a config specifies")
 					return
 				}
 				require.Equal(t, slices.Sorted(maps.Keys(with)), slices.Sorted(maps.Keys(without)))
@@ -96,6 +97,31 @@ func TestClosedWorld(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestEveryLayoutHasTwin checks that twin_test.go makes a twin of every row of layouts: the tests that
+// go through twins prove nothing about a layout without one.
+func TestEveryLayoutHasTwin(t *testing.T) {
+	found := make(map[string]bool)
+	for seed := range uint64(3) {
+		for _, w := range twins(seed) {
+			for layout, is := range quant.IdentifiedBy(w.tensors) {
+				found[layout] = found[layout] || is
+			}
+		}
+	}
+	for layout, is := range found {
+		require.True(t, is, "%s has no twin", layout)
+	}
+}
+
+// TestMethodsAreDocumented checks that the table of doc.go has every quant_method.
+func TestMethodsAreDocumented(t *testing.T) {
+	text := string(must(os.ReadFile("doc.go")))
+	for _, method := range quant.Methods() {
+		row := regexp.MustCompile(`(?im)^//\t\(?(\w+, )?` + regexp.QuoteMeta(method) + `\b`) // MLX stands in brackets
+		require.True(t, row.MatchString(text), "the table of doc.go has no row for %q", method)
 	}
 }
 
@@ -129,6 +155,8 @@ func TestNeighbors(t *testing.T) {
 		{"l.attn.q.k_scale", safetensors.F32, []int{4}, left},
 		{"l.attn.q.k_scale", safetensors.F32, []int{5}, refused},
 		{"l.mixer.k_scale", safetensors.F32, nil, kept},
+		{"l.mixer.q.k_scale", safetensors.F32, nil, kept},
+		{"l.attn2.q.k_scale", safetensors.F32, []int{8}, left},
 		{"k_scale", safetensors.F32, nil, kept},
 		{"l.attn.prob_scale", safetensors.F32, nil, left},
 		{"l.attn.q.svdquant_lora_a", safetensors.BF16, []int{2, 2}, refused},
@@ -159,6 +187,19 @@ func TestNeighbors(t *testing.T) {
 			require.NotContains(t, plain, c.name)
 			require.Equal(t, quant.Layout{Method: "fp8"}, layouts[c.name])
 		})
+	}
+	// Those of a k_proj and a v_proj, whatever the module around these is called.
+	for name, want := range map[string]string{
+		"l.mixer.k_proj.k_scale": left, "l.mixer.k_scale": left, "l.mixer.v_scale": kept, "l.mixer.k_proj.v_scale": refused, "l.mixer.q_proj.k_scale": kept,
+	} {
+		m := checkpoint(zeroed("l.mixer.k_proj.weight", safetensors.F8_E4M3, 2, 2), zeroed("l.mixer.k_proj.weight_scale_inv", safetensors.F32, 1, 1), zeroed(name, safetensors.BF16, 1))
+		plain, err := quant.Dequantize(m, []byte(method("fp8", object{})))
+		require.Equal(t, want == refused, err != nil, name)
+		_, ok := plain[name]
+		require.Equal(t, want == kept, ok, name)
+		zeroed(name, safetensors.BF16, 2)(m)
+		_, err = quant.Dequantize(m, []byte(method("fp8", object{})))
+		require.Equal(t, strings.Contains(name, "k_proj."), err != nil, name)
 	}
 	dequantizes(t, checkpoint(zeroed("weight", safetensors.F8_E4M3, 2, 2), zeroed("weight_scale_inv", safetensors.F32, 1, 1), zeroed(".x", safetensors.F32)),
 		method("fp8", object{}), `tensor ".x": F32 [] next to "weight"`)
@@ -196,8 +237,8 @@ func TestStrangers(t *testing.T) {
 		"integers alone":     {parts{zeroed("a.weight", safetensors.U8, 2, 2)}, "is quantised in no layout that is known"},
 		"experts of NVFP4":   {parts{zeroed("e.down_proj", safetensors.U8, 2, 2, 8), zeroed("e.down_proj_weight_scale", safetensors.F8_E4M3, 2, 2, 1)}, "no layout has U8 [2,2,8] with scales F8_E4M3 [2,2,1]"},
 		"a smoothed weight":  {parts{f32("a.weight", 2, 2), zeroed("a.pre_quant_scale", safetensors.BF16, 2)}, "quantised by ModelOpt, with smoothed weights"},
-		"NVFP4 of two kinds": {parts{zeroed("a.weight", safetensors.U8, 128, 32), zeroed("a.weight_scale", safetensors.F8_E4M3, 128, 4), f32("a.weight_scale_2")}, `tensor "a.weight": only a config tells the order of its values and scales`},
-		"MXFP8 of two kinds": {parts{zeroed("a.weight", safetensors.F8_E4M3, 128, 128), zeroed("a.weight_scale", safetensors.U8, 128, 4)}, `tensor "a.weight": only a config tells the order of its scales`},
+		"NVFP4 of two kinds": {parts{zeroed("a.weight", safetensors.U8, 128, 32), zeroed("a.weight_scale", safetensors.F8_E4M3, 128, 4), f32("a.weight_scale_2")}, `tensor "a.weight": only a config specifies the order of its values and scales`},
+		"MXFP8 of two kinds": {parts{zeroed("a.weight", safetensors.F8_E4M3, 128, 128), zeroed("a.weight_scale", safetensors.U8, 128, 4)}, `tensor "a.weight": only a config specifies the order of its scales`},
 	} {
 		m := checkpoint(c.parts...)
 		dequantizes(t, m, "", c.want)
@@ -221,7 +262,7 @@ func TestMethodWithoutTensors(t *testing.T) {
 	for _, name := range []string{"fp8", "mxfp8", "fbgemm_fp8", "mxfp4", "gptq", "awq", "bitsandbytes", "modelopt", "compressed-tensors"} {
 		for _, tensors := range []map[string]safetensors.Tensor{m, nil} {
 			_, err := quant.Dequantize(tensors, []byte(method(name, object{})))
-			require.EqualError(t, err, fmt.Sprintf("safetensors: the config says quant_method %q, but no tensor is quantised in a layout of it", name))
+			require.EqualError(t, err, fmt.Sprintf("safetensors: the config specifies quant_method %q, but no tensor is quantised in one of its layouts", name))
 		}
 	}
 	_, err := quant.Dequantize(m, []byte(method("gptq", object{"is_marlin_format": true})))
@@ -298,7 +339,7 @@ func TestMarkers(t *testing.T) {
 	require.EqualError(t, err, "safetensors: open "+name+": the config: unexpected end of JSON input")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(method("fp8", object{"ignored_layers": []string{"plain"}})), 0o666))
 	_, err = quant.Open(name) // the values of NVFP4 are in another order in ComfyUI than in ModelOpt
-	require.EqualError(t, err, "safetensors: open "+name+`: _quantization_metadata of ComfyUI in its metadata, though the config says quant_method "fp8"`)
+	require.EqualError(t, err, "safetensors: open "+name+`: _quantization_metadata of ComfyUI in its metadata, though the config specifies quant_method "fp8"`)
 }
 
 // TestBlockWithoutStrategy has blocks that the config gives, not those of 128×128.

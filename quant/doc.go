@@ -1,8 +1,9 @@
-// Package quant reads quantised checkpoints as the numbers they stand for, and writes them.
+// Package quant reads quantised checkpoints as the numbers that they represent, and writes
+// quantised checkpoints.
 //
-// Most models are published quantised: each weight as several tensors, values of a few
-// bits, scales, zero points, in one of many layouts. Open opens such a checkpoint with
-// the weights themselves:
+// Many models are published quantised: each weight is stored as several tensors, such as values
+// of a few bits, scales and zero points, in one of many layouts. Open opens such a checkpoint and
+// returns the weights themselves:
 //
 //	f, err := quant.Open("model")
 //	…
@@ -11,10 +12,11 @@
 //	…
 //	weights, err := safetensors.Append[float32](nil, t)
 //
-// Dequantize does the same for a map of tensors, from wherever they come. Its results are
-// lazy: reading one, or a slice of it, reads the values and scales that it needs, in blocks
-// of a few MiB, however large the tensor. They compose with Convert, Slice, Part and the
-// writers: a checkpoint of any size becomes BF16 in bounded memory, as Quantize's example shows.
+// Dequantize does the same for a map of tensors from any source. Its results are lazy: reading a
+// result, or a slice of it, reads only the values and scales that are needed, in blocks of a few
+// MiB, however large the tensor is. Results work with Convert, Slice, Part and the writers: a
+// checkpoint of any size can be converted to BF16 in bounded memory, as the example of Quantize
+// shows.
 //
 // # Layouts
 //
@@ -29,7 +31,7 @@
 //	                    weight F8_E4M3, weight_scale F32 (AutoFP8)            q * s
 //	fbgemm_fp8          weight F8_E4M3, weight_scale F32                      q * s by row
 //	compressed-tensors  weight F8_E4M3, weight_scale                          q * s by row, tensor or block
-//	                    weight F8_E4M3, weight_scale U8 (MXFP8)               q * s in groups of 32
+//	                    weight F8_E4M3, weight_scale U8 or E8M0 (MXFP8)       q * s in groups of 32
 //	                    weight I8, weight_scale, weight_zero_point            (q - z) * s by row, tensor or block
 //	                    weight_packed I32 (1 to 8 bits), weight_scale,        (q - z) * s in groups, by row, tensor
 //	                    weight_shape, weight_zero_point, weight_g_idx         or block, or in the groups of weight_g_idx
@@ -38,6 +40,8 @@
 //	                    weight_packed F4, weight_scale U8 (MXFP4)             q * s in groups of 32
 //	modelopt            weight F4, weight_scale F8_E4M3, weight_scale_2 F32   q * (s * weight_scale_2) in groups of 16
 //	                    weight F8_E4M3, weight_scale F32                      q * s
+//	modelopt, mxfp8     weight F8_E4M3, weight_scale U8 or E8M0               q * s in groups of 32
+//	                    *: F8_E4M3, *_weight_scale: U8 or E8M0 (experts)      q * s in groups of 32
 //	mxfp4 (gpt-oss)     *_blocks F4, *_scales U8                              q * s in groups of 32, transposed
 //	gptq                qweight I32 (2, 3, 4, 8 bits), qzeros, scales, g_idx  (q - z) * s in groups, transposed
 //	awq                 qweight I32 (4 bits), qzeros, scales                  (q - z) * s in groups, transposed
@@ -53,59 +57,68 @@
 //	                    comfy_quant (NVFP4)                                   the first q in the high bits, s as cuBLAS has it
 //	                    weight F8_E4M3, weight_scale U8, comfy_quant (MXFP8)  q * s in groups of 32, s as cuBLAS has it
 //
-// A star stands for the name of a parameter, such as experts.gate_up_proj, which may be
-// that of several matrices; other names follow that of a module. A config of gptq, awq
-// or auto-round may have rules for modules of their own.
+// A star stands for the name of a parameter, such as experts.gate_up_proj, which may hold several
+// matrices; other names follow the name of a module. A config of gptq, awq or auto-round may have
+// rules with different settings for some modules.
 //
-// Each product, difference and sum is rounded to float32, as the reference packages compute
-// them on a CPU, bit by bit. Where packages differ, the results are those of
+// Each product, difference and sum is rounded to float32, so that it equals, bit by bit, the result
+// of the reference package on a CPU. Where packages differ, the results are those of
 // compressed-tensors, transformers (gpt-oss), gptqmodel (GPTQ), autoawq, bitsandbytes and MLX,
-// without the narrower dtypes that some have in between. A NaN scale gives NaN.
+// without the narrower dtypes to which some of them round intermediate results. A NaN scale gives
+// NaN.
 //
-// The tensors say which of them are quantised, the config how: its bits, group sizes and
-// block sizes. Without a config, names, dtypes and shapes must do: GPTQ, AWQ, MLX, MXFP8 and
-// the NVFP4 of ModelOpt need one; FP8 in blocks is taken to have blocks of 128×128.
+// The names, dtypes and shapes of tensors determine which tensors are quantised. The config
+// specifies the details: bits, group sizes and block sizes. GPTQ, AWQ, MLX, MXFP8 and the NVFP4 of
+// ModelOpt need a config. The other layouts can be read without one; FP8 in blocks is then assumed
+// to have blocks of 128×128.
 //
 // # What is left out
 //
-// Parts of quantised tensors go with the quantisation, and so do markers. Scales of inputs
-// and outputs go if they have one element, or one for each expert; those of the cache of an
-// attention if they have one element, or one for each head that the config speaks of. Biases
-// stay. Any other tensor next to a quantised one is an error: smoothing, rotation or a
-// low-rank part would change what the weights mean.
+// The result does not contain the parts of quantised tensors, or markers. Scales of inputs and
+// outputs are left out if they have one element, or one for each expert. Scales of the cache of an
+// attention, or of a quantised k_proj or v_proj, are left out if they have one element. Scales of
+// the cache of an attention may also have one element for each of its heads, as the config counts
+// them. Biases stay. Any other tensor next to a quantised one is an error: smoothing, rotation or a
+// low-rank part would change the meaning of the weights.
 //
 // # Quantising
 //
-// Quantize makes a checkpoint in the layouts of compressed-tensors, rounded to the
-// nearest without calibration. WriteShards writes it as a directory that transformers and
-// vLLM load, once the quantization_config is in its config.json.
+// Quantize makes a checkpoint in the layouts of compressed-tensors. It rounds to the nearest value,
+// without calibration. WriteShards writes the checkpoint as a directory, which transformers and
+// vLLM load once the quantization_config is in its config.json.
 //
-// With MXFP4, numbers from 2.98e38 on become 2.55e38, the largest that its scales allow in
-// float32, where compressed-tensors writes zeros. Those of F16 from 57344 on become 65536,
-// which F16 does not have. A group with a NaN or an infinity becomes NaN.
+// With MXFP4, numbers of 2.98e38 or more become 2.55e38, the largest number that its scales allow
+// in float32, whereas compressed-tensors writes zeros. Numbers of F16 of 57344 or more become
+// 65536, a number that F16 does not have. A group with a NaN or an infinity becomes NaN.
 //
 // # Errors
 //
-// A checkpoint that does not fit its layout is an error that names the tensor and the
-// rule. So are weights that are right only for inputs that the model scales or transforms
-// as it runs, and a key of a quantization_config that is not known to change no number,
-// unless it is null, false or empty. An index of groups (g_idx) is checked when its tensor
-// is first read.
+// If a checkpoint does not fit its layout, the error names the tensor and the rule. It is also an
+// error if weights are right only for inputs that the model scales or transforms while it runs. A
+// key of a quantization_config that may change numbers, and that this package does not know, is an
+// error unless it is null, false or empty. A key that repeats a fact that follows from the tensors,
+// such as bnb_4bit_quant_type, must agree with them. So must sym and zero_point with the zero
+// points, and desc_act with the index of groups (g_idx); these are checked when the tensor is first
+// read.
+//
+// The quantization_config is in the config itself, or in a config within it, at most two levels
+// down. A quant_method elsewhere is an error, unless its section is a copy of the
+// quantization_config.
 //
 // # Lifetime, memory and concurrency
 //
-// The results refer to the tensors they are made of, so close a file after they are read.
-// Dequantize reads only stored shapes (packed integers of compressed-tensors, in one read
-// where they are neighbors), the tables and formats of bitsandbytes and the markers of
-// ComfyUI, up to 16 concurrently. A result keeps the scale of its scales in memory, and an
-// index of groups that are not adjacent; both are read when they are first needed.
-// Everything may be called concurrently.
+// The results refer to the tensors from which they are computed, so close a file only after they
+// are read. Dequantize itself reads only stored shapes (of packed integers of compressed-tensors,
+// in one read if they are neighbors), the tables and formats of bitsandbytes, and the markers of
+// ComfyUI, up to 16 concurrently. A result keeps two things in memory, which it reads when they are
+// first needed: the scale of its scales, and an index of groups if these are not adjacent. All
+// funcs and methods may be called concurrently.
 //
 // # Untrusted files
 //
-// Nothing is allocated because a shape claims it, and no index is used unchecked. A
-// config is data, of at most 4 MiB. Its regular expressions have at most 4 KiB each and
-// 128 KiB together, with repeats written out, and a number of steps to match all names that
-// takes some seconds; those that ignore case are refused. No model comes near. Errors cut
-// the names that they quote.
+// The claims of a shape never cause an allocation, and every index is checked before it is used. A
+// config may have at most 4 MiB. Its regular expressions may have at most 4 KiB each and 128 KiB
+// together, with repeats written out. Matching them with all names may take some seconds at most.
+// Expressions that ignore case, and those that have another meaning in Python, are refused. These
+// limits are far beyond all known models. Errors shorten the names that they quote.
 package quant

@@ -56,6 +56,49 @@ func ExampleOpen() {
 	// Output: 1 [0.5 1 30 40 2.5 3 70 80]
 }
 
+// A quantised model becomes a plain one, in BF16, and so does its config.json. Elements are computed
+// as they are written, so that the model may be larger than memory.
+func ExamplePlainConfig() {
+	dir := writeQuantised()
+	defer os.RemoveAll(dir)
+	plain := filepath.Join(dir, "plain")
+
+	f, err := quant.Open(dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	tensors := maps.Collect(f.Tensors())
+	for name, t := range tensors {
+		if !t.DType().IsFloat() { // such as position_ids
+			continue
+		}
+		if tensors[name], err = t.Convert(safetensors.BF16); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := safetensors.WriteShards(plain, tensors, f.Metadata(), 5<<30); err != nil {
+		log.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if config, err = quant.PlainConfig(config, safetensors.BF16); err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(plain, "config.json"), config, 0o666); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tensors["proj.weight"])
+	fmt.Println(string(config))
+	// Output:
+	// BF16 [2,4]
+	// {
+	//   "torch_dtype": "bfloat16"
+	// }
+}
+
 // A quantised model on a hub: its tensors and its config, of one commit. Only the values
 // and scales of the weights that are read are fetched.
 func ExampleDequantize_hub() {

@@ -10,22 +10,25 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// A span is the range of numbers from start up to, but not including, stop.
+// A span consists of the indices from start up to, but not including, stop.
 type span struct{ start, stop int }
 
 func (s span) len() int { return s.stop - s.start }
 
-// over returns the numbers of the groups that s touches.
+// over returns the indices of the groups that have elements in s. group is the number of elements
+// in a group.
 func (s span) over(group int) span { return span{s.start / group, cdiv(s.stop, group)} }
 
 // cdiv returns n/d, rounded up.
 func cdiv(n, d int) int { return n/d + min(n%d, 1) }
 
-// A grid returns the numbers in some lines and positions of one of several matrices in a
-// checkpoint, in the memory of buf if it has the room.
+// A grid returns the numbers at some lines and positions of one matrix, in row-major order. batch
+// is the index of the matrix among several. The result uses the memory of buf if it is large
+// enough.
 type grid func(buf []float32, batch int, lines, positions span) ([]float32, error)
 
-// read returns lines and columns of a matrix, or of one of several, in buf if it has the room.
+// read returns the elements at some lines and columns of a matrix, in row-major order. batch is the
+// index of the matrix among several. The result uses the memory of buf if it is large enough.
 func read[T safetensors.Element](buf []T, t safetensors.Tensor, batch int, lines, columns span) ([]T, error) {
 	ranges := []safetensors.Range{safetensors.At(batch), safetensors.Span(lines.start, lines.stop), safetensors.Span(columns.start, columns.stop)}
 	part, err := t.Slice(ranges[3-len(t.Shape()):]...)
@@ -35,9 +38,9 @@ func read[T safetensors.Element](buf []T, t safetensors.Tensor, batch int, lines
 	return safetensors.Append(buf[:0], part)
 }
 
-// floats is the grid of a tensor of floats. All are scaled by one number, unless by is the zero
-// Tensor: multiplied by it, or divided.
-func floats(t, by safetensors.Tensor, divided bool) grid {
+// floatGrid returns the grid of a tensor of floats. If by is not the zero Tensor, its one number
+// multiplies the floats, or divides them if divided is true.
+func floatGrid(t, by safetensors.Tensor, divided bool) grid {
 	factor := &once[[]float32]{read: func() ([]float32, error) { return safetensors.Append[float32](nil, by) }}
 	return func(buf []float32, batch int, lines, positions span) ([]float32, error) {
 		numbers, err := read(buf, t, batch, lines, positions)
@@ -58,7 +61,7 @@ func floats(t, by safetensors.Tensor, divided bool) grid {
 	}
 }
 
-// A once keeps what it read first. An error is not kept: the next call reads again.
+// A once caches the first successful read. Errors are not cached.
 type once[T any] struct {
 	read  func() (T, error)
 	mu    sync.Mutex
@@ -76,29 +79,31 @@ func (o *once[T]) get() (_ T, err error) {
 	return o.value, err
 }
 
-// codes are packed.
+// A codes holds the packed values of a quantised tensor, or of its zero points or scales.
 type codes struct {
-	stored  safetensors.Tensor // a line of codes in each of its lines
+	stored  safetensors.Tensor // tensor whose lines each hold a line of codes
 	packing dequant.Packing
-	down    bool // 32 lines are in as many lines of words of 32 bits as a code has bits
+	down    bool // whether codes are packed down the columns: 32 lines of codes take as many lines of 32-bit words as a code has bits
 	numbers *dequant.Table
 }
 
-// A stretch is what was read of codes: bytes of adjacent lines, from some position on.
+// A stretch holds the bytes of codes in adjacent lines, starting at some position.
 type stretch struct {
 	bytes []byte
-	width int // bytes of a line
-	line  int // the first; of words, if codes go down
-	start int // the first position
+	width int // size of a line in bytes
+	line  int // index of the first line of codes, or of the first line of words if codes are packed down
+	start int // index of the first position in each line
 }
 
-// word returns the line of words that has the first bit of a line.
+// word returns the index of the line of words that has the first bit of a line of codes, if codes
+// are packed down.
 func (g *codes) word(line int) int { return line/32*g.packing.Bits + line%32*g.packing.Bits/32 }
 
-// fetch reads what unpack needs, into buf if it has the room.
+// fetch reads the bytes that unpack needs for these lines and positions. The stretch uses the
+// memory of buf if it is large enough.
 func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, error) {
 	shape, size := g.stored.Shape(), g.stored.DType().Bits()/8
-	unit, elements := 8*size, g.packing.Bits // positions that start an element together, and how many they fill
+	unit, elements := 8*size, g.packing.Bits // unit positions together fill this number of whole elements
 	if g.down {
 		unit, elements = 1, 1
 		lines = span{g.word(lines.start), wordsFor(lines.stop, g.packing.Bits)}
@@ -108,7 +113,8 @@ func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, er
 	return stretch{bytes: b, width: columns.len() * size, line: lines.start, start: positions.start / unit * unit}, err
 }
 
-// unpack sets dst to the numbers of a line from a position on.
+// unpack sets dst to the numbers of a line, starting at a position. s must come from fetch, and
+// contain them.
 func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 	if g.down {
 		if g.packing.Order != nil {
@@ -139,37 +145,5 @@ func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 	}
 }
 
-// tables returns the numbers of codes of each size.
-func tables(number func(bits, code int) float32) (of numbers) {
-	for bits := 1; bits < len(of); bits++ {
-		of[bits] = new(dequant.Table)
-		for code := range 1 << bits {
-			of[bits][code] = number(bits, code)
-		}
-	}
-	return of
-}
-
-// Those of integers. A checkpoint may have a hundred thousand modules, which share them.
-var (
-	signedNumbers   = tables(func(bits, code int) float32 { return float32(int8(code<<(8-bits)) >> (8 - bits)) })
-	offsetNumbers   = tables(func(bits, code int) float32 { return float32(code - 1<<(bits-1)) })
-	unsignedNumbers = tables(func(_, code int) float32 { return float32(code) })
-	nextNumbers     = tables(func(bits, code int) float32 { return float32((code + 1) & (1<<bits - 1)) }) // of zero points stored less 1
-)
-
-// Those of floats.
-var (
-	e4m3Numbers = numbers{8: floatTable(float.E4M3)}
-	e5m2Numbers = numbers{8: floatTable(float.E5M2)}
-	e2m1Numbers = numbers{4: floatTable(float.F4)}
-)
-
-func floatTable(format float.Format) *dequant.Table {
-	of := new(dequant.Table)
-	bits := format.Bits()
-	codes := packCodes(bits, func(code float64) byte { return byte(code) })(unsignedNumbers[bits][:1<<bits])
-	float.Convert(mem.BytesOf(of[:1<<bits]), float.F32, codes, format, false)
-	inOrder(of[:])
-	return of
-}
+// wordsFor returns the number of 32-bit words that n codes take.
+func wordsFor(n, bits int) int { return n/32*bits + cdiv(n%32*bits, 32) }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"regexp/syntax"
@@ -23,6 +24,26 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// IdentifiedBy returns, for each layout, whether tensors with these names and dtypes include the two
+// parts that identify the layout. It is exported for tests of package quant_test.
+func IdentifiedBy(tensors map[string]safetensors.Tensor) map[string]bool {
+	found := make(map[string]bool, len(layouts))
+	for i, l := range layouts {
+		title := fmt.Sprintf("row %d of layouts, %s: *%s with *%s", i, l.name, l.parts[0].suffix, l.parts[1].suffix)
+		found[title] = false
+		for name, t := range tensors {
+			if stem, ok := l.parts[0].stem(name); ok && l.parts[0].has(t) {
+				found[title] = found[title] || l.parts[1].has(tensors[stem+l.parts[1].suffix])
+			}
+		}
+	}
+	return found
+}
+
+// Methods returns the values of quant_method that a config may have.
+func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
+
+// TestPatterns: names, globs and expressions of configs select the modules that Python selects.
 func TestPatterns(t *testing.T) {
 	ignoring := func(list ...string) (*config, error) {
 		return parseConfig(must(json.Marshal(map[string]any{"quantization_config": map[string]any{"quant_method": fp8, "ignore": list}})))
@@ -103,18 +124,19 @@ func TestMethods(t *testing.T) {
 		`{"quantization":{"load_in_4bit":false,"load_in_8bit":true}}`:                       bitsAndBytes,
 		`{"quantization":{"bits":4,"group_size":64}}`:                                       mlx,
 		`{"quantization":null}`: "",
-		`{"compression_config":{"quant_method":"compressed-tensors","config_groups":{}}}`:              compressed,
-		`{"text_config":{"compression_config":{"quant_method":"compressed-tensors"}}}`:                 compressed,
-		`{"compression_config":{"ratio":4},"quantization_config":{"quant_method":"fp8"}}`:              fp8,
-		`{"compression_config":{"ratio":4},"quantization":{"quant_algo":"FP8"}}`:                       modelOpt,
-		`{"compression_config":{"quant_method":"x"},"quantization_config":{"bits":4,"group_size":64}}`: mlx,
-		`{"decoder":{"quantization_config":{"quant_method":"fp8"}}}`:                                   fp8,
-		`{"compression_config":{"ratio":4}}`:                                                           "",
-		`{"layers":12}`:                                                                                "", // not those of ComfyUI
-		`{"format_version":"1.0"}`:                                                                     "",
+		`{"compression_config":{"quant_method":"compressed-tensors","config_groups":{}}}`: compressed,
+		`{"text_config":{"compression_config":{"quant_method":"compressed-tensors"}}}`:    compressed,
+		`{"compression_config":{"ratio":4},"quantization_config":{"quant_method":"fp8"}}`: fp8,
+		`{"compression_config":{"ratio":4},"quantization":{"quant_algo":"FP8"}}`:          modelOpt,
+		`{"decoder":{"quantization_config":{"quant_method":"fp8"}}}`:                      fp8,
+		`{"compression_config":{"ratio":4}}`:                                              "",
+		`{"layers":12}`:                                                                   "", // not those of ComfyUI
+		`{"format_version":"1.0"}`:                                                        "",
 	} {
 		require.Equal(t, want, must(parseConfig([]byte(text))).method, text)
 	}
+	_, err := parseConfig([]byte(`{"compression_config":{"quant_method":"x"},"quantization_config":{"bits":4,"group_size":64}}`))
+	require.EqualError(t, err, `the config: compression_config: quant_method "x" is not used: unsupported operation`)
 	both := must(parseConfig([]byte(`{"quantization":{"bits":4,"group_size":64},"quantization_config":{"bits":8,"group_size":32}}`)))
 	require.Equal(t, 4, both.bits) // MLX reads quantization
 }
@@ -187,7 +209,7 @@ func TestGroups(t *testing.T) {
 	} {
 		config := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{` + c.groups + `}}}`)))
 		for module, bits := range c.want {
-			w, err := config.of(module, "pack-quantized")
+			w, err := config.settingsFor(module, "pack-quantized")
 			if bits < 0 {
 				require.ErrorIs(t, err, errPython)
 				continue
@@ -241,15 +263,15 @@ func TestSteps(t *testing.T) {
 	const hostile = "re:(.?){200}$"
 	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["` + hostile + `"],"weights":{"num_bits":4}},"b":{"targets":["x"],"weights":{"num_bits":8}}}}}`)))
 	name := strings.Repeat("a", 400)
-	_, err := c.of(name, "pack-quantized")
+	_, err := c.settingsFor(name, "pack-quantized")
 	require.EqualError(t, err, "no group of the quantization_config has format pack-quantized and targets it")
 	taken := maxSteps - c.steps
 	require.Greater(t, taken, int64(200*200), "hundreds of threads, for hundreds of bytes")
 	c.steps = taken + taken/2
-	_, err = c.of(name, "pack-quantized")
+	_, err = c.settingsFor(name, "pack-quantized")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, errSteps)
-	_, err = c.of(name, "pack-quantized")
+	_, err = c.settingsFor(name, "pack-quantized")
 	require.ErrorIs(t, err, errSteps)
 	require.Greater(t, c.steps, int64(-2000), "it stops within a name")
 
@@ -278,7 +300,7 @@ func TestStepsOfModels(t *testing.T) {
 		"group_1":{"weights":{"num_bits":4},"targets":["re:.*\\.experts\\.[0-9]+\\.(gate|up|down)_proj$","re:.*mlp.(gate|up|down)_proj$"]}}}}`)))
 	const layers, experts = 61, 384
 	for e := range experts {
-		must(c.of(fmt.Sprintf("language_model.model.layers.57.mlp.experts.%d.down_proj", e), "pack-quantized"))
+		must(c.settingsFor(fmt.Sprintf("language_model.model.layers.57.mlp.experts.%d.down_proj", e), "pack-quantized"))
 	}
 	require.Less(t, (maxSteps-c.steps)*3*layers, int64(maxSteps/16))
 }

@@ -7,27 +7,23 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A member of a JSON object.
+// A member is a key of a JSON object and its value.
 type member struct {
 	key   string
 	value json.RawMessage
 }
 
-// members are those of an object in their order.
+// members are the members of an object, in their order.
 type members []member
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (all *members) UnmarshalJSON(text []byte) error {
-	d := json.NewDecoder(bytes.NewReader(text)) // which cannot fail: text is valid
+	d := json.NewDecoder(bytes.NewReader(text)) // d cannot fail, because text is valid
 	if t, _ := d.Token(); t != json.Delim('{') {
-		return fmt.Errorf("%s is no object", cut(string(text)))
+		return fmt.Errorf("%s is not an object", cut(string(text)))
 	}
 	*all = members{}
 	seen := map[string]bool{}
@@ -44,7 +40,7 @@ func (all *members) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// get returns the value of a key, nil if there is none, or if it says nothing.
+// get returns the value of a key, or nil if the key is absent or its value is empty.
 func (all members) get(key string) json.RawMessage {
 	if i := all.index(key); i >= 0 && !all[i].empty() {
 		return all[i].value
@@ -54,24 +50,24 @@ func (all members) get(key string) json.RawMessage {
 
 func (all members) has(key string) bool { return all.index(key) >= 0 }
 
-// index returns -1 if there is no such key.
+// index returns the index of a key, or -1 if the key is absent.
 func (all members) index(key string) int {
 	return slices.IndexFunc(all, func(m member) bool { return m.key == key })
 }
 
-// empty reports whether a value says nothing.
+// empty reports whether a value is empty, which has the same effect as an absent key.
 func (m member) empty() bool {
 	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, string(m.value))
 }
 
-// A section is an object of a config. What is known of it is taken, and what is left in the end
-// is refused. Its methods panic with a problem.
+// A section is an object in a config. Callers take the keys that they know; end refuses the rest.
+// The methods of a section panic with a problem.
 type section struct {
-	where   string // before errors
-	members        // that are left; nil if there is no object
+	where   string // description of the place of the section, which begins errors
+	members        // members that were not taken yet; nil if the section is null or absent
 }
 
-// newSection returns the section that a text is, if there is one.
+// newSection parses a section. If text is nil or null, its members are nil.
 func newSection(where string, text []byte) *section {
 	s := &section{where: where}
 	if text != nil && string(text) != "null" {
@@ -80,30 +76,17 @@ func newSection(where string, text []byte) *section {
 	return s
 }
 
-const maxState = 1 << 16 // bytes of JSON in a tensor; some hundred are usual
-
-// readSection returns the section that a tensor of bytes has.
-func readSection(where string, t safetensors.Tensor) *section {
-	s := &section{where: where}
-	if t.DType() != u8 || t.Size() > maxState {
-		s.fail("%v is not JSON of at most %d bytes", t, maxState)
-	}
-	text, err := safetensors.Append[byte](nil, t)
-	s.check(prefix.Strip(err))
-	s.check(json.Unmarshal(text, &s.members))
-	return s
-}
-
-// check fails if there is an error.
+// check panics with a problem unless err is nil.
 func (s *section) check(err error) {
 	if err != nil {
 		panic(problem{fmt.Errorf("%s%w", s.where, err)})
 	}
 }
 
+// fail panics with a problem.
 func (s *section) fail(format string, args ...any) { s.check(fmt.Errorf(format, args...)) }
 
-// take takes the value of a key, zero if there is none.
+// take removes a key and returns its value, or the zero value if the key is absent.
 func take[T any](s *section, key string) (v T) {
 	i := s.index(key)
 	if i < 0 {
@@ -120,7 +103,8 @@ func take[T any](s *section, key string) (v T) {
 	return v
 }
 
-// word takes a word that must be one of those known, if it is given.
+// word takes a key whose value must be one of the known words, and returns the word, or "" if the
+// key is absent.
 func (s *section) word(key string, known ...string) string {
 	word := take[string](s, key)
 	if word != "" {
@@ -129,19 +113,19 @@ func (s *section) word(key string, known ...string) string {
 	return word
 }
 
-// oneOf refuses a word that is none of those known.
+// oneOf panics with a problem if word is not one of the known words.
 func (s *section) oneOf(key, word string, known ...string) {
 	if !slices.Contains(known, word) {
 		s.fail("%s %s, not %s: %w", key, quote(word), strings.Join(known, " or "), errors.ErrUnsupported)
 	}
 }
 
-// section takes a section of a section.
+// section takes the value of a key as a section.
 func (s *section) section(key string) *section {
 	return newSection(s.where+key+": ", take[json.RawMessage](s, key))
 }
 
-// sections yields the members as sections.
+// sections yields the value of each key as a section, without taking it.
 func (s *section) sections(yield func(key string, own *section) bool) {
 	for _, m := range s.members {
 		if !yield(m.key, newSection(s.where+quote(m.key)+": ", m.value)) {
@@ -150,7 +134,8 @@ func (s *section) sections(yield func(key string, own *section) bool) {
 	}
 }
 
-// end refuses what is left, unless it is harmless or says nothing.
+// end refuses the members that were not taken, unless their values are empty or harmless contains
+// their keys, separated by spaces.
 func (s *section) end(harmless string) {
 	known := strings.Fields(harmless)
 	for _, m := range s.members {
@@ -160,23 +145,19 @@ func (s *section) end(harmless string) {
 	}
 }
 
-// cut cuts what a stranger wrote.
-func cut(s string) string {
-	if len(s) > 200 {
-		return s[:200] + "..."
-	}
-	return s
-}
-
-// quote quotes a name for an error. A name may be as long as a header.
-func quote(name string) string { return strconv.Quote(cut(name)) }
-
-// notJSON matches these words, and strings.
+// notJSON matches words of Python that are not JSON. It also matches strings, so that such words in
+// strings can be kept.
 var notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
 
-// finite returns a config as JSON: Python writes NaN and infinities, such as the
-// time_step_limit of Mamba layers, as words that JSON does not have. They become null.
+// finite turns a config into JSON by replacing NaN and infinities with null. Python writes them as
+// words that are not JSON, for example as the time_step_limit of Mamba layers.
 func finite(text []byte) []byte {
+	return replaceWords(text, func([]byte) []byte { return []byte("null") })
+}
+
+// replaceWords replaces the words in a config that are not JSON. by returns the replacement of a
+// word.
+func replaceWords(text []byte, by func(word []byte) []byte) []byte {
 	if json.Valid(text) {
 		return text
 	}
@@ -184,6 +165,6 @@ func finite(text []byte) []byte {
 		if token[0] == '"' {
 			return token
 		}
-		return []byte("null")
+		return by(token)
 	})
 }

@@ -12,34 +12,34 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A matrix computes the numbers of a quantised tensor: matrices of lines. It is the
-// io.ReaderAt of the result, whose elements are float32.
+// A matrix computes the numbers of a quantised tensor, which consists of one or more matrices. It
+// is the io.ReaderAt of the result, whose elements are float32. It may be read concurrently.
 type matrix struct {
-	name     string // of the result
+	name     string // name of the result
 	lines    int
 	width    int
 	values   *codes
-	grids    [biases + 1]grid // zeros, scales and biases, nil if there are none
+	grids    [biases + 1]grid // grids of zero points, scales and biases; nil where there are none
 	constant float32
 
-	// A scale is for so many lines, and for a group of positions: so many adjacent ones, unless
-	// an index gives the group of each.
+	// height adjacent lines share a scale, and so do the positions of a group. A group consists of
+	// length adjacent positions, unless an index assigns each position to a group.
 	height, length int
-	index          *once[[]int32] // nil if there is none; it holds nil if groups are adjacent
+	index          *once[[]int32] // nil if there is no index; returns nil if groups are adjacent
 }
 
-// operations are what grids do to values, in this order.
+// operations are the funcs with which the numbers of the grids change the values, in this order.
 var operations = [biases + 1]func(dst, numbers []float32, group, skip int){zeros: dequant.Sub, scales: dequant.Mul, biases: dequant.Add}
 
 const (
-	maxBlock = mem.BlockSize / 4 // elements that are computed in one go
-	tile     = 16 << 10          // elements that stay in the cache
+	maxBlock = mem.BlockSize / 4 // largest number of elements that one call of block computes
+	tile     = 16 << 10          // number of elements that fit the cache of a processor
 )
 
-// ReadAt implements io.ReaderAt for ranges within the result.
+// ReadAt implements io.ReaderAt. The range must lie within the result.
 func (m *matrix) ReadAt(p []byte, off int64) (int, error) { return readRange(m, p, off) }
 
-// readRange is ReadAt by way of ReadRanges.
+// readRange implements ReadAt by means of ReadRanges.
 func readRange(r safetensors.RangeReader, p []byte, off int64) (int, error) {
 	if err := r.ReadRanges(func(yield func(int64, []byte) bool) { yield(off, p) }); err != nil {
 		return 0, err
@@ -47,28 +47,23 @@ func readRange(r safetensors.RangeReader, p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// inOrder puts the bytes of each element into the order of a file, or back, and returns them.
-func inOrder(x []float32) []byte {
-	b := mem.BytesOf(x)
-	mem.Swap[float32](b)
-	return b
-}
-
-// read makes a matrix a grid of another one.
+// read is a grid: it lets the numbers of m scale or shift those of another matrix.
 func (m *matrix) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
 	n := lines.len() * positions.len()
 	dst := slices.Grow(buf[:0], n)[:n]
 	return dst, m.block(dst, positions.len(), batch, lines, positions)
 }
 
-// position returns where an element of the result is.
+// position returns the matrix, the line and the position of an element, given its index in the
+// result.
 func (m *matrix) position(number int64) (batch, line, position int) {
 	all := number / int64(m.width)
 	return int(all / int64(m.lines)), int(all % int64(m.lines)), int(number % int64(m.width))
 }
 
-// readIndex reads and checks the index of groups, of which there are so many. It returns nil if
-// they are adjacent, as in an index of -1 alone, where there may be such.
+// readIndex reads and checks the index, which contains the group of each column. It returns nil if
+// each group consists of size adjacent columns. If mayBeEmpty is true, an index in which all
+// elements are -1 means the same.
 func readIndex(index safetensors.Tensor, groups, size int, mayBeEmpty bool) ([]int32, error) {
 	number, err := safetensors.Append[int32](nil, index)
 	if err != nil || mayBeEmpty && !slices.ContainsFunc(number, func(g int32) bool { return g != -1 }) {
@@ -87,7 +82,8 @@ func readIndex(index safetensors.Tensor, groups, size int, mayBeEmpty bool) ([]i
 	return number, nil
 }
 
-// groups returns the range of groups that positions touch, and the index if they are not adjacent.
+// groups returns the range of groups to which some positions belong, and the index unless groups
+// are adjacent.
 func (m *matrix) groups(positions span) (_ span, index []int32, err error) {
 	if m.index != nil {
 		index, err = m.index.get()
@@ -99,23 +95,25 @@ func (m *matrix) groups(positions span) (_ span, index []int32, err error) {
 	return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, index, nil
 }
 
-// A workspace is what lines are computed from, in memory that is used again.
+// A workspace holds the input for computing lines. Its memory is reused.
 type workspace struct {
 	values           stretch
-	lines, positions span                  // of groups
-	index            []int32               // the group of each position, nil if they are adjacent
-	numbers          [biases + 1][]float32 // of those
+	lines, positions span                  // ranges of the groups whose numbers are in numbers
+	index            []int32               // group of each position; nil if groups are adjacent
+	numbers          [biases + 1][]float32 // numbers of each grid for these groups
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
-// block sets dst, in rows of width elements, to a part of a matrix of at most maxBlock elements.
+// block sets dst to the numbers at some lines and positions of a matrix. It computes at most
+// maxBlock elements. In dst, each line starts width elements after the one before.
 func (m *matrix) block(dst []float32, width, batch int, lines, positions span) error {
 	groups, index, err := m.groups(positions)
 	if err != nil {
 		return err
 	}
-	// The groups of an index may be far apart.
+	// An index may assign positions to groups that are far apart. Then half a block needs the
+	// numbers of fewer groups.
 	if n := positions.len() / 2; n > 0 && (groups.len() > 16*positions.len() || lines.over(m.height).len()*groups.len() > maxBlock) {
 		if err := m.block(dst, width, batch, lines, span{positions.start, positions.start + n}); err != nil {
 			return err
@@ -145,11 +143,11 @@ func (m *matrix) block(dst []float32, width, batch int, lines, positions span) e
 	return nil
 }
 
-// line sets dst to the numbers of one line, from a position on.
+// line sets dst to the numbers of one line, starting at position at.
 func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	m.values.unpack(dst, &ws.values, line, at)
 	first := (line/m.height - ws.lines.start) * ws.positions.len()
-	if ws.index != nil { // no such layout has more than scales and zero points
+	if ws.index != nil { // layouts with an index have no biases
 		z, s := []float32(nil), ws.numbers[scales][first:]
 		if m.grids[zeros] != nil {
 			z = ws.numbers[zeros][first:]
@@ -173,8 +171,8 @@ func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	}
 }
 
-// ReadRanges implements safetensors.RangeReader. It computes neighboring ranges, such
-// as a column of a matrix, in one block.
+// ReadRanges implements safetensors.RangeReader. It computes neighboring ranges, such as a column
+// of a matrix, in one block.
 func (m *matrix) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	w := window{m: m}
 	for off, p := range ranges {
@@ -190,23 +188,24 @@ func (m *matrix) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return w.flush()
 }
 
-// A window is a block of the result that covers some pieces of ranges.
+// A window is a block of the result that covers pieces of several ranges.
 type window struct {
 	m             *matrix
 	batch         int
 	rows, columns span
 	pieces        []piece
-	useful        int // elements of the pieces
+	useful        int // number of elements in the pieces
 }
 
-// A piece is in one row, or in whole ones.
+// A piece is a part of a range. It lies within one row, or consists of whole rows.
 type piece struct {
 	off int64
 	dst []byte
 }
 
-// add adds the first piece of a range, and returns its length. The window may join it to those
-// that it has; the following pieces of a long range stay alone.
+// add adds the first piece of a range, and returns the length of that piece in bytes. If joins is
+// true, the piece may share the window with earlier pieces. The later pieces of a long range have
+// windows of their own.
 func (w *window) add(off int64, p []byte, joins bool) (int, error) {
 	skip := int(off % 4)
 	room, height := min((skip+len(p)+3)/4, maxBlock), 1
@@ -217,8 +216,8 @@ func (w *window) add(off int64, p []byte, joins bool) (int, error) {
 	}
 	rows, n := span{r, r + height}, height*columns.len()
 	if len(w.pieces) > 0 {
-		// Up to a few thousand elements, one more that nobody asked for costs less than
-		// another block.
+		// Computing a few thousand elements that nobody has asked for costs less than another
+		// block.
 		const free = 4096
 		all := span{min(c, w.columns.start), max(columns.stop, w.columns.stop)}
 		area := (rows.stop - w.rows.start) * all.len()
@@ -237,7 +236,8 @@ func (w *window) add(off int64, p []byte, joins bool) (int, error) {
 	return len(p), nil
 }
 
-// flush computes the window: in place if it is one piece of whole, aligned elements.
+// flush computes the window and copies it to its pieces. If there is one piece that consists of
+// whole, aligned elements, it computes them in place.
 func (w *window) flush() error {
 	pieces := w.pieces
 	w.pieces, w.useful = pieces[:0], 0

@@ -2,72 +2,100 @@ package quant
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// methods are what a quantization_config may say.
+// methods maps each quant_method to the keys that its quantization_config may have.
 var methods = map[string]struct {
-	harmless string                      // keys that change no number: how inputs, caches and kernels are used, how the quantisation was calibrated
-	use      func(c *config, s *section) // takes the others; nil: the tensors say the rest
+	harmless string                      // keys that change no number, separated by spaces: they concern inputs, caches, kernels and calibration
+	use      func(c *config, s *section) // takes the other keys; nil if there are none
 }{
-	fp8:    {blockKeys, (*config).useBlock},
-	mxfp8:  {blockKeys, (*config).useBlock},
+	fp8:    {blockKeys, (*config).readFP8},
+	mxfp8:  {blockKeys, (*config).readFP8},
 	fbgemm: {"activation_scale_ub", nil},
 	mxfp4:  {"dequantize", nil},
-	bitsAndBytes: {`load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
-		llm_int8_has_fp16_weight bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage`, nil},
-	modelOpt:   {"config_groups group_size kv_cache_quant_algo kv_cache_scheme producer", (*config).useAlgorithms},
-	compressed: {"kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference", (*config).useGroups},
-	gptq:       {harmlessWordKeys, (*config).useWords},
-	awq:        {harmlessWordKeys, (*config).useWords},
-	autoRound: {`autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
+	bitsAndBytes: {`llm_int8_threshold llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight
+		bnb_4bit_compute_dtype bnb_4bit_quant_storage`, (*config).checkBitsAndBytes},
+	modelOpt:   {"kv_cache_quant_algo kv_cache_scheme producer", (*config).checkModelOpt},
+	compressed: {"kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference", (*config).readCompressed},
+	gptq:       {harmlessWordKeys, (*config).readGPTQ},
+	awq:        {harmlessWordKeys, (*config).readGPTQ},
+	autoRound: {`autoround_version act_data_type act_group_size act_sym act_dynamic amp backend batch_size
 		block_name_to_quantize dataset dynamic_max_gap enable_alg_ext enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
 		enable_torch_compile gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr not_use_best_mse nsamples provider
 		quant_block_list quant_lm_head scale_dtype seqlen static_attention_dtype static_attention_granularity static_kv_dtype
-		static_kv_granularity supported_types to_quant_block_names`, (*config).useAutoRound},
-	mlx: {"", (*config).useModules},
+		static_kv_granularity supported_types to_quant_block_names`, (*config).readAutoRound},
+	mlx: {"", (*config).readMLX},
 }
 
-// exceptions are modules that are not quantised, as each package calls them. MLX has none.
+// exceptions are the keys that list modules which are not quantised. Each package has a key of its
+// own, except MLX.
 var exceptions = []string{"ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "llm_int8_skip_modules"}
 
 const (
-	blockKeys        = "activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method packed_modules_mapping"
-	settingsKeys     = "sym lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user" // of a module
-	harmlessWordKeys = `method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment true_sequential
-		act_group_aware mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
+	blockKeys        = "activation_scheme scale_fmt dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method packed_modules_mapping"
+	settingsKeys     = "lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user" // keys of a module that change no number
+	harmlessWordKeys = `lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment true_sequential
+		mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
 		cache_block_outputs max_input_length model_seqlen pad_token_id model_name_or_path model_file_base_name backend use_exllama
 		exllama_config disable_exllama use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse`
 )
 
-// useBlock reads what FP8 in blocks says.
-func (c *config) useBlock(s *section) {
+// readFP8 takes the keys of fp8 and mxfp8.
+func (c *config) readFP8(s *section) {
 	if c.block = take[block](s, "weight_block_size"); c.block == nil && c.method == mxfp8 {
 		c.block = block{1, 32}
 	}
+	s.word("fmt", "e4m3", "e4m3fn", "float8_e4m3fn", "F8_E4M3")
+	c.claims.experts = take[string](s, "expert_dtype")
 }
 
-// useAlgorithms reads what ModelOpt says.
-func (c *config) useAlgorithms(s *section) {
-	known := []string{"NVFP4", "W4A16_NVFP4", "FP8", "MIXED_PRECISION"}
-	s.word("quant_algo", known...)
-	for _, own := range s.section("quantized_layers").sections {
-		own.word("quant_algo", known...)
-		own.end("group_size")
+// checkBitsAndBytes takes the keys of bitsandbytes, which repeat what follows from the tensors.
+func (c *config) checkBitsAndBytes(s *section) {
+	four, eight := false, false
+	for _, prefix := range []string{"", "_"} {
+		four = take[bool](s, prefix+"load_in_4bit") || four
+		eight = take[bool](s, prefix+"load_in_8bit") || eight
+	}
+	switch {
+	case four && !eight:
+		c.claims.bits = 4
+	case eight && !four:
+		c.claims.bits = 8
+	}
+	c.claims.pairs = s.word("bnb_4bit_quant_type", "nf4", "fp4")
+	c.claims.nested = take[*bool](s, "bnb_4bit_use_double_quant")
+}
+
+// checkModelOpt takes the keys of ModelOpt, which repeat what follows from the tensors.
+func (c *config) checkModelOpt(s *section) {
+	known := []string{"NVFP4", "W4A16_NVFP4", "FP8", "MXFP8", mixedPrecision}
+	c.claims.algorithm = algorithm{s.word("quant_algo", known...), take[int](s, "group_size")}
+	c.claims.layers = map[string]algorithm{}
+	for name, own := range s.section("quantized_layers").sections {
+		c.claims.layers[name] = algorithm{own.word("quant_algo", known...), take[int](own, "group_size")}
+		own.end("")
+	}
+	// The config_groups of newer versions repeat for the weights what follows from the algorithm.
+	for _, group := range s.section("config_groups").sections {
+		w := group.section("weights")
+		bits, kind := take[int](w, "num_bits"), w.word("type", "float")
+		ofBits := map[int][]string{4: {"NVFP4"}, 8: {"FP8", "MXFP8"}}[bits]
+		if name := algorithms[c.claims.algorithm.name]; bits != 0 && name != "" && !slices.Contains(ofBits, name) {
+			w.fail("num_bits: %d, type: %s, but quant_algo: %s", bits, kind, c.claims.algorithm.name)
+		}
 	}
 }
 
-// useWords reads what GPTQ and AWQ say.
-func (c *config) useWords(s *section) {
+// readGPTQ takes the keys of GPTQ and AWQ.
+func (c *config) readGPTQ(s *section) {
 	c.settings = s.settings()
+	c.takeSymmetry(s)
 	c.ordered = !take[bool](s, "static_groups") && c.ordered
+	c.unordered = !take[bool](s, "act_group_aware") && c.unordered
+	s.word("method", c.method)
 	s.word("pack_dtype", "int32")
 	checkpoint, format, version := take[string](s, "checkpoint_format"), take[string](s, "format"), take[string](s, "version")
 	if checkpoint != "" && format != "" && !strings.EqualFold(checkpoint, format) {
@@ -80,9 +108,12 @@ func (c *config) useWords(s *section) {
 	}
 	format = strings.ToLower(cmp.Or(checkpoint, format, formats[0]))
 	s.oneOf("format", format, formats...)
-	c.plusOne = format == "gptq"
-	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
-	// "+:" or nothing and one for settings.
+	c.plusOne, c.packing = format == "gptq", "checkpoint_format: "+format
+	if c.method == awq {
+		c.packing = "version: " + format
+	}
+	// A rule of GPTQModel is an expression with a prefix: "-:" selects modules that are not
+	// quantised, "+:" or no prefix selects modules with different settings.
 	for key, own := range s.section("dynamic").sections {
 		is := c.module(own)
 		expr, exempt := strings.CutPrefix(key, "-:")
@@ -93,7 +124,7 @@ func (c *config) useWords(s *section) {
 	}
 }
 
-// addRule adds the settings of the modules that an expression matches.
+// addRule adds settings for the modules whose names an expression matches.
 func (c *config) addRule(s *section, key, expr string, own *settings) {
 	e := c.compile(s, key, expr, own)
 	if e.program == nil {
@@ -102,11 +133,14 @@ func (c *config) addRule(s *section, key, expr string, own *settings) {
 	c.modules.rules = append(c.modules.rules, e)
 }
 
-// useAutoRound reads what AutoRound says: weights are packed as GPTQ or AWQ packs them. A key
-// of its extra_config is the name of a module; one that no module has is searched for in names.
-func (c *config) useAutoRound(s *section) {
+// readAutoRound takes the keys of AutoRound, which packs weights like GPTQ or AWQ. A key of its
+// extra_config is the name of a module. If there is no such module, the key applies to all modules
+// whose names contain it.
+func (c *config) readAutoRound(s *section) {
 	c.settings = s.settings()
+	c.takeSymmetry(s)
 	packing := take[string](s, "packing_format")
+	c.packing = "packing_format: " + cut(packing)
 	switch strings.TrimPrefix(packing, "auto_round:") {
 	case "auto_gptq", "gptq":
 		c.method, c.plusOne = gptq, true
@@ -115,7 +149,7 @@ func (c *config) useAutoRound(s *section) {
 	case "auto_awq", "awq":
 		c.method = awq
 	default:
-		s.fail("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(packing))
+		s.fail("packing_format %s of AutoRound is neither the format of GPTQ nor the format of AWQ", quote(packing))
 	}
 	for key, own := range s.section("extra_config").sections {
 		empty := len(own.members) == 0
@@ -126,51 +160,24 @@ func (c *config) useAutoRound(s *section) {
 		case strings.ReplaceAll(regexp.QuoteMeta(key), `\.`, ".") != key:
 			c.addRule(own, key, "(?s:.*)(?:"+key+")", is)
 		default:
-			c.modules.rules = append(c.modules.rules, &expression{text: key, says: is, plain: true})
+			c.modules.rules = append(c.modules.rules, &expression{text: key, settings: is, plain: true})
 		}
 	}
 }
 
-// useModules reads what MLX says. Modules have settings of their own, or true or false.
-func (c *config) useModules(s *section) {
+// readMLX takes the keys of MLX. A key may be the name of a module. Its value is then an object
+// with settings, or true or false.
+func (c *config) readMLX(s *section) {
 	s.members = slices.DeleteFunc(s.members, func(m member) bool {
 		if m.value[0] == '{' {
 			own := newSection(s.where+quote(m.key)+": ", m.value)
 			is := c.module(own)
 			if is.bits == 0 || is.groupSize == 0 {
-				own.fail("no bits, or no group_size") // MLX takes its own then, not those of the other modules
+				own.fail("no bits, or no group_size") // MLX would use its own defaults, and not the settings of all modules
 			}
 			c.modules.names[m.key] = is
 		}
 		return strings.Contains("{tf", string(m.value[:1]))
 	})
 	c.settings = s.settings()
-}
-
-const readers = 16 // modules that are read concurrently, for the few bytes that say how
-
-// readMarkers reads the markers of ComfyUI, which say how their modules are quantised.
-func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []string) error {
-	const suffix = ".comfy_quant"
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasSuffix(name, suffix) })
-	if len(names) > 0 && c.method != "" && c.method != comfy {
-		return fmt.Errorf("tensor %s: a marker of ComfyUI, though the config says quant_method %s", quote(names[0]), quote(c.named))
-	}
-	var mu sync.Mutex
-	return parallel.Do(readers, int64(len(names)), func(i int64) (err error) {
-		defer catch(&err)
-		s := readSection(fmt.Sprintf("tensor %s: ", quote(names[i])), tensors[names[i]])
-		mu.Lock()
-		defer mu.Unlock()
-		c.mark(strings.TrimSuffix(names[i], suffix), s)
-		return nil
-	})
-}
-
-// mark reads the marker of a module.
-func (c *config) mark(module string, s *section) {
-	format := take[string](s, "format")
-	s.oneOf("format", format, formatsOf(comfy)...)
-	s.end("full_precision_matrix_mult")
-	c.method, c.named, c.markers[module] = comfy, comfy, format
 }

@@ -11,17 +11,22 @@ import (
 )
 
 var (
-	// ofInputs are the suffixes of what a quantised module may have for its inputs and
-	// outputs: scales and zero points of one element, or of one for each expert.
+	// ofInputs are suffixes of the scales and zero points that a quantised module may have for its
+	// inputs and outputs. Such a tensor has one element, or one for each expert.
 	ofInputs = []string{"input_scale", "input_scale_ub", "input_global_scale", "input_zero_point", "activation_scale", "output_scale", "scale_input"}
 
-	// ofCaches are those of what an attention has for its cache: scales of one element, or
-	// of one for each head.
+	// ofCaches are suffixes of the scales that an attention may have for its cache. Such a scale
+	// has one element, or one for each head.
 	ofCaches = []string{"k_scale", "v_scale", "q_scale", "prob_scale"}
+
+	// cachedBy maps such suffixes to the modules whose outputs are cached. If such a module is
+	// quantised, a scale of one element next to or below it belongs to its cache, whatever the name
+	// of the module around it is.
+	cachedBy = map[string]string{"k_scale": "k_proj", "v_scale": "v_proj"}
 )
 
-// strangers are tensors that only quantised checkpoints have, in layouts that are not read
-// here: a suffix, that of another one next to it ("" for none), and who writes them.
+// strangers identify tensors of layouts that this package does not read: by a suffix, by the suffix
+// of a tensor next to it ("" if there is none), and by the program that writes them.
 var strangers = []struct{ suffix, with, who string }{
 	{"_weight_qdata", "", "torchao"}, {"_weight_scale", "", "torchao"},
 	{"_data", "_scale", "Quanto"},
@@ -36,16 +41,19 @@ var strangers = []struct{ suffix, with, who string }{
 	{"scaled_fp8", "", "ComfyUI, whose scales are missing"},
 }
 
-// accountFor finds out what each tensor of rest is that is no part of a module. It removes
-// those that Dequantize leaves out, and refuses what may be a part of something quantised.
-func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config) {
+// accountFor classifies the tensors of rest, which belong to no module. It removes those that
+// results do not need, such as scales of inputs, and refuses those that may belong to something
+// quantised. It returns the modules that are not left out because of a refused tensor next to them.
+func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config, left *leftOut) []*module {
 	owners := make(map[string]*module, len(modules))
 	for _, m := range modules {
 		owners[m.path()] = m
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.markers)) {
 		if owners[path] == nil {
-			panic(problem{fmt.Errorf("a marker says that %s is quantised as %s, but its tensors are not", quote(path), c.markers[path])})
+			left.out(path, func() {
+				panic(problem{fmt.Errorf("a marker specifies that %s is quantised as %s, but its tensors are not", quote(path), c.markers[path])})
+			})
 		}
 	}
 	for _, name := range names {
@@ -54,19 +62,22 @@ func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*m
 			continue
 		}
 		switch owner, suffix := ownerOf(name, owners); {
-		case len(modules) > 0 && (c.ofCache(name, t) || name == "scaled_fp8" || strings.HasSuffix(name, ".scaled_fp8")),
+		case len(modules) > 0 && (c.ofCache(name, t, owners) || name == "scaled_fp8" || strings.HasSuffix(name, ".scaled_fp8")),
 			owner != nil && owner.ofInput(suffix, t):
 			delete(rest, name)
 		case owner == nil:
-			checkPlain(rest, name, t, c)
-		case suffix != "bias" && !strings.HasSuffix(suffix, "_bias") || !slices.Contains(isFloat, t.DType()):
-			refuse(name, "%v next to %s (%s): %w", t, quote(owner.name(values)), owner.layout.name, errors.ErrUnsupported)
+			left.out(name, func() { checkPlain(rest, name, t, c) })
+		case !isBias(name, t):
+			left.module(owner, name, func() {
+				refuse(name, "%v next to %s (%s): %w", t, quote(owner.name(values)), owner.layout.name, errors.ErrUnsupported)
+			})
 		}
 	}
+	return slices.DeleteFunc(modules, func(m *module) bool { return left.owners[m] })
 }
 
-// ownerOf returns the module that a tensor is next to, or below, and the rest of its name.
-// It looks at the last few components only, which hostile names have more of.
+// ownerOf returns the module that a tensor is next to, or below, and the rest of the tensor's name.
+// It looks only at the last few components, because a hostile name may have many.
 func ownerOf(name string, owners map[string]*module) (*module, string) {
 	end := len(name)
 	for range 6 {
@@ -85,24 +96,32 @@ func ownerOf(name string, owners map[string]*module) (*module, string) {
 	return nil, ""
 }
 
-// ofInput reports whether a tensor next to m is a scale of its inputs.
+// ofInput reports whether a tensor next to m is a scale or a zero point of its inputs or outputs.
 func (m *module) ofInput(suffix string, t safetensors.Tensor) bool {
 	s := m.tensor[values].Shape()
 	ofExperts := len(s) == 3 && slices.Equal(t.Shape(), s[:1])
 	return slices.Contains(ofInputs, suffix) && (t.Len() == 1 || ofExperts)
 }
 
-// ofCache reports whether a tensor is a scale of the cache of an attention.
-func (c *config) ofCache(name string, t safetensors.Tensor) bool {
+// ofCache reports whether a tensor is a scale of the cache of an attention, judging by its name,
+// dtype and shape.
+func (c *config) ofCache(name string, t safetensors.Tensor, owners map[string]*module) bool {
 	dot := strings.LastIndexByte(name, '.')
 	if !slices.Contains(ofCaches, name[dot+1:]) || !slices.Contains(isFloat, t.DType()) {
 		return false
 	}
-	attention := strings.Contains(strings.ToLower(name[:max(dot, 0)]), "att")
+	path := name[:max(dot, 0)]
+	if proj := cachedBy[name[dot+1:]]; proj != "" && t.Len() == 1 {
+		below := owners[path] != nil && strings.HasSuffix("."+path, "."+proj)
+		if beside := owners[strings.TrimPrefix(path+"."+proj, ".")]; below || beside != nil {
+			return true
+		}
+	}
+	attention := strings.Contains(strings.ToLower(path), "att")
 	return attention && (t.Len() == 1 || slices.Contains(c.heads, t.Len()) && slices.Contains(t.Shape(), t.Len()))
 }
 
-// checkPlain refuses a tensor that looks like a part, or all, of something quantised.
+// checkPlain refuses a tensor that looks like a quantised tensor, or like a part of one.
 func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) {
 	suffix := name[strings.LastIndexByte(name, '.')+1:]
 	module := name[:len(name)-len(suffix)]
@@ -111,7 +130,7 @@ func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.T
 			refuse(name, "quantised by %s: %w", s.who, errors.ErrUnsupported)
 		}
 	}
-	checkPart(name, t, c)
+	checkPart(rest, name, t, c)
 	integer := slices.Contains([]safetensors.DType{i8, u8, safetensors.I16, safetensors.U16, i32, u32}, t.DType())
 	eight := t.DType() == e4m3 || t.DType() == e5m2
 	if !integer && !eight || len(t.Shape()) < 2 {
@@ -130,8 +149,8 @@ func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.T
 	}
 }
 
-// checkPart refuses a tensor whose name and dtype say that it is a part of a layout.
-func checkPart(name string, t safetensors.Tensor, c *config) {
+// checkPart refuses a tensor whose name and dtype are those of a part in a layout.
+func checkPart(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) {
 	for _, l := range layouts {
 		for _, p := range l.parts {
 			stem, ok := p.stem(name)
@@ -140,17 +159,21 @@ func checkPart(name string, t safetensors.Tensor, c *config) {
 			}
 			switch p.suffix {
 			case "", "weight", "scale", "scales", "biases", "_blocks", "_scales":
-				// Others have such names. The config tells. Markers name their modules.
+				// Unquantised tensors also have such names. Only the config distinguishes them,
+				// or a marker, which names its module.
 				if c.method == comfy || !slices.Contains(l.methods, c.method) || !p.has(t) || p.role == values && slices.Contains(isFloat, t.DType()) ||
 					c.ignores(strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), ".")) {
 					continue
 				}
 			}
+			if _, ok := rest[name+"_weight_scale"]; ok && p.role == values && p.suffix == "" {
+				continue // checkPlain refuses the two tensors together
+			}
 			const belongs = "%v belongs to a quantised tensor, but "
 			if p.role == values {
 				refuse(name, belongs+"its scales, such as %s, are missing", t, quote((&module{layout: l, stem: stem}).name(scales)))
 			}
-			refuse(name, belongs+"there is no such tensor as %s of dtype %v", t, quote(stem+l.parts[0].suffix), l.parts[0].dtypes[0])
+			refuse(name, belongs+"there is no tensor %s of dtype %v", t, quote(stem+l.parts[0].suffix), l.parts[0].dtypes[0])
 		}
 	}
 }

@@ -62,6 +62,8 @@ func TestOpenShard(t *testing.T) {
 		{"a shard of norms", "model-00002-of-00003.safetensors", method("fp8", object{}), safetensors.BF16, false},
 		{"a shard of many", "model-00010-of-00010.safetensors", method("gptq", object{"bits": 4}), safetensors.F32, false},
 		{"a whole model of floats", "model.safetensors", method("fp8", object{}), safetensors.BF16, true},
+		{"a shard of norms of a variant, as older ones are named", "model-00002-of-00003.fp16.safetensors", method("fp8", object{}), safetensors.BF16, false},
+		{"a shard of a variant", "model.fp16-00002-of-00010.safetensors", method("fp8", object{}), safetensors.BF16, false},
 		{"one shard of one", "model-00001-of-00001.safetensors", method("fp8", object{}), safetensors.BF16, true},
 		{"codes of another kernel", "model-00002-of-00003.safetensors", method("gptq", object{"bits": 4}), safetensors.I32, true},
 		{"codes that are stored as floats", "model-00002-of-00003.safetensors", method("bitsandbytes", object{}), safetensors.BF16, true},
@@ -72,7 +74,7 @@ func TestOpenShard(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(c.config), 0o666))
 		f, err := quant.Open(filepath.Join(folder, c.file))
 		if c.refused {
-			require.ErrorContains(t, err, "but no tensor is quantised in a layout of it", c.title)
+			require.ErrorContains(t, err, "but no tensor is quantised in one of its layouts", c.title)
 			continue
 		}
 		require.NoError(t, err, c.title)
@@ -82,6 +84,7 @@ func TestOpenShard(t *testing.T) {
 	}
 }
 
+// TestOpenErrors: a config that is not JSON, too long or not a regular file is refused.
 func TestOpenErrors(t *testing.T) {
 	folder := t.TempDir()
 	require.ErrorIs(t, errorOf(quant.Open(folder)), fs.ErrNotExist)
@@ -149,7 +152,7 @@ func TestLayouts(t *testing.T) {
 
 	m = checkpoint(zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4))
 	_, err := quant.Layouts(m, nil)
-	require.ErrorContains(t, err, "safetensors: tensor \"a.weight_packed\": packed integers: codes of 1 bits or of 2; only a config tells")
+	require.ErrorContains(t, err, "safetensors: tensor \"a.weight_packed\": packed integers: codes of 1 bits or of 2; only a config specifies their number")
 	_, err = quant.Layouts(m, []byte("{"))
 	require.EqualError(t, err, "safetensors: the config: unexpected end of JSON input")
 	numbers("a.weight_shape", 2, 32)(m)

@@ -10,16 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// A choice is what a config says of modules: of those that it names, and of others that an
-// expression matches, the first one in order.
+// A choice holds settings of a config by module: those for its name, or else those of the first
+// expression that matches the name.
 type choice struct {
 	names map[string]*settings
 	rules []*expression
-	rest  *settings // of all others; nil if there are none
+	rest  *settings // settings of all other modules; nil if there are none
 }
 
-// find returns what is said of a module, nil if that is nothing. Expressions take their
-// steps from those that are left. It panics with a problem.
+// find returns the settings of a module, or nil if there are none. It subtracts the steps of
+// matching expressions from *left. It panics with a problem.
 func (c *choice) find(module string, left *int64) *settings {
 	if own := c.names[module]; own != nil {
 		return own
@@ -28,8 +28,10 @@ func (c *choice) find(module string, left *int64) *settings {
 		switch {
 		case e.program == nil && !e.plain:
 			panic(problem{fmt.Errorf("target %s: %w", quote(e.text), errPython)})
+		case e.differsFor(module):
+			panic(problem{fmt.Errorf("matching %s: %s means something else to Python: %w", quote(module), quote(e.text), errors.ErrUnsupported)})
 		case e.match(module, left):
-			return e.says
+			return e.settings
 		case *left < 0:
 			panic(problem{fmt.Errorf("matching %s: %w", quote(module), errSteps)})
 		}
@@ -37,8 +39,15 @@ func (c *choice) find(module string, left *int64) *settings {
 	return c.rest
 }
 
-// maxExpression limits the bytes of an expression, and maxExpressions those of all that a config has, with
-// repeats written out and 32 more for each: they take memory in proportion, names none.
+// patternCosts counts the memory and the time that the patterns of one config take.
+type patternCosts struct {
+	expressions int64 // bytes of the patterns so far: see maxExpressions
+	steps       int64 // steps of matches that are still allowed: see maxSteps
+}
+
+// maxExpression limits the bytes of an expression. maxExpressions limits the bytes of all
+// expressions in a config, with repeats written out and 32 more bytes for each expression: their
+// memory is proportional to these bytes.
 const (
 	maxExpression  = 1 << 12
 	maxExpressions = 1 << 17
@@ -46,13 +55,13 @@ const (
 
 var errPython = errors.New("an expression that only Python understands")
 
-// foldsCase matches what makes an expression ignore case. A class then takes package
-// regexp milliseconds to parse.
+// foldsCase matches flags that make an expression ignore case. With such flags, package regexp
+// takes milliseconds to parse a class.
 var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
-// add puts what is said of patterns into choices: of "re:" and a regular expression that
-// matches from the start of a name on, or of a name in which * stands for anything.
-func (c *config) add(s *section, patterns []string, says *settings, to ...*choice) {
+// add adds settings for patterns to choices. A pattern is a name, a name in which * stands for any
+// text, or "re:" with a regular expression that matches from the start of a name on.
+func (c *patternCosts) add(s *section, patterns []string, own *settings, to ...*choice) {
 	for _, text := range patterns {
 		expr, ok := strings.CutPrefix(text, "re:")
 		if !ok && strings.Contains(text, "*") {
@@ -60,19 +69,20 @@ func (c *config) add(s *section, patterns []string, says *settings, to ...*choic
 		}
 		var rules []*expression
 		if ok {
-			rules = append(rules, c.compile(s, text, expr, says))
+			rules = append(rules, c.compile(s, text, expr, own))
 		}
 		for _, t := range to {
-			if other := t.names[text]; other != nil && !reflect.DeepEqual(other, says) {
-				s.fail("its target %s is that of another group, too", quote(text))
+			if other := t.names[text]; other != nil && !reflect.DeepEqual(other, own) {
+				s.fail("its target %s is also a target of another group", quote(text))
 			}
-			t.names[text], t.rules = says, append(t.rules, rules...)
+			t.names[text], t.rules = own, append(t.rules, rules...)
 		}
 	}
 }
 
-// compile returns the expression of a pattern.
-func (c *config) compile(s *section, pattern, expr string, says *settings) *expression {
+// compile returns the expression for a pattern. expr is its regular expression. If only Python
+// understands it, the expression has no program.
+func (c *patternCosts) compile(s *section, pattern, expr string, own *settings) *expression {
 	switch {
 	case len(expr) > maxExpression:
 		s.fail("pattern %s: %d bytes exceed the limit of %d", quote(pattern), len(expr), maxExpression)
@@ -80,6 +90,9 @@ func (c *config) compile(s *section, pattern, expr string, says *settings) *expr
 		s.fail("pattern %s: it ignores case: %w", quote(pattern), errors.ErrUnsupported)
 	}
 	re, err := syntax.Parse(expr, syntax.Perl)
+	if err == nil && differs(expr) {
+		err = errPython
+	}
 	n := int64(len(expr))
 	if err == nil {
 		n = max(n, size(re))
@@ -88,13 +101,67 @@ func (c *config) compile(s *section, pattern, expr string, says *settings) *expr
 		s.fail("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
 	}
 	if err != nil {
-		return &expression{text: pattern, says: says}
+		return &expression{text: pattern, settings: own}
 	}
-	program, _ := syntax.Compile(re.Simplify()) // what was parsed: it cannot fail
-	return &expression{text: pattern, says: says, program: program, last: make([]int64, len(program.Inst))}
+	program, _ := syntax.Compile(re.Simplify()) // never fails after Parse
+	return &expression{text: pattern, settings: own, program: program, last: make([]int64, len(program.Inst)),
+		ofASCII: ofASCII.MatchString(expr), ofLines: strings.Contains(expr, "$")}
 }
 
-// size returns about how many instructions an expression becomes: x{1000} a thousand.
+// counted matches counts of Python such as {,2} and {02}, which package regexp may take for text.
+var counted = regexp.MustCompile(`^\{(?:,[0-9]*|[0-9]+(?:,[0-9]*)?)\}`)
+
+// ofASCII matches an escape that matches more characters in Python: some beyond ASCII, or some
+// control characters.
+var ofASCII = regexp.MustCompile(`\\[dDsSwWbB]`)
+
+// repeated matches a repetition of a position, such as the start of a line. Such a repetition is an
+// error in Python.
+var repeated = regexp.MustCompile(`^(?:\^|\$|\\[AbB])(?:[*+?]|\{[0-9])`)
+
+// differs reports whether an expression that package regexp understands has another meaning in
+// Python, or is an error there.
+func differs(expr string) bool {
+	set := -1 // index of the first character of the set that contains i, or -1 outside of sets
+	for i := 0; i < len(expr); i++ {
+		rest := expr[i:]
+		switch {
+		case set < 0 && repeated.MatchString(rest):
+			return true
+		case rest[0] == '\\' && len(rest) > 1:
+			if strings.ContainsRune("0123456789pPQEzC", rune(rest[1])) || strings.HasPrefix(rest, `\x{`) {
+				return true
+			}
+			i++
+		case set >= 0:
+			if strings.HasPrefix(rest, "[:") {
+				return true
+			}
+			if rest[0] == ']' && i > set {
+				set = -1
+			}
+		case rest[0] == '[':
+			if set = i + 1; strings.HasPrefix(rest, "[^") {
+				set, i = i+2, i+1
+			}
+		case strings.HasPrefix(rest, "(?<"), strings.HasPrefix(rest, "(?U"):
+			return true
+		case rest[0] == '{':
+			digits := counted.FindString(rest)
+			for _, n := range strings.Split(strings.Trim(digits, "{}"), ",")[:min(len(digits), 1)] {
+				if n == "" || len(n) > 1 && n[0] == '0' {
+					return true
+				}
+			}
+			if _, most, ok := strings.Cut(strings.Trim(digits, "{}"), ","); ok && len(most) > 1 && most[0] == '0' {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// size estimates the number of instructions of an expression. For x{1000} it is a thousand.
 func size(re *syntax.Regexp) int64 {
 	n := int64(1 + len(re.Rune))
 	for _, sub := range re.Sub {
@@ -106,40 +173,49 @@ func size(re *syntax.Regexp) int64 {
 	return n
 }
 
-// An expression is a regular expression that matches from the start of a name on. It
-// counts its steps, which package regexp does not: an honest expression takes two or three
-// for a byte of a name, a hostile one as many as it has bytes.
+// An expression is a regular expression that matches from the start of a name on. Unlike package
+// regexp, it counts its steps. For each byte of a name, an honest expression takes two or three
+// steps; a hostile one takes as many as it has bytes. It must not be used concurrently.
 type expression struct {
 	text    string
-	plain   bool         // the text is searched for
-	program *syntax.Prog // nil for one that only Python understands
+	plain   bool         // whether text is searched for in the whole name, instead of a regular expression
+	ofASCII bool         // whether it has classes that have other characters in Python
+	ofLines bool         // whether it has a $, which in Python also matches before a line feed
+	program *syntax.Prog // nil if only Python understands the expression
 
-	runes int64   // of all matches so far, with the end of each name
-	last  []int64 // for each instruction, the last rune that it was taken for
+	runes int64   // number of runes in all matches so far, counting the end of each name as one
+	last  []int64 // for each instruction, the value of runes when it was last tried
 
-	says *settings // of the modules that it matches
+	settings *settings // settings of the modules that it matches
 }
 
-// maxSteps limits the steps of all matches of a config, and so their time to some seconds. A
-// model of 70,000 modules and a dozen expressions takes a twentieth of them.
+// maxSteps limits the steps of all matches of a config, and so their time to some seconds. A model
+// with 70,000 modules and a dozen expressions takes a twentieth of that.
 const maxSteps = 1 << 29
 
 var errSteps = errors.New("the patterns of the quantization_config take too long to match the names of this checkpoint")
 
-// match reports whether e matches, and takes its steps from those that are left.
+// differsFor reports whether Python may disagree about whether e matches a name.
+func (e *expression) differsFor(name string) bool {
+	beyond := func(r rune) bool { return r < ' ' || r > '~' }
+	return e.ofASCII && (name == "" || strings.ContainsFunc(name, beyond)) || e.ofLines && strings.Contains(name, "\n")
+}
+
+// match reports whether e matches a name. It subtracts its steps from *left, which becomes negative
+// if they do not suffice.
 func (e *expression) match(name string, left *int64) bool {
 	if e.plain {
-		*left -= 2 + int64(len(name))/16 // a fast search
+		*left -= 2 + int64(len(name))/16 // searching a string takes few steps
 		return strings.Contains(name, e.text)
 	}
 	now, next := []uint32{uint32(e.program.Start)}, []uint32(nil)
 	for before := rune(-1); len(now) > 0 && *left >= 0; {
-		r, size := rune(-1), 0 // the end, which no instruction matches
+		r, size := rune(-1), 0 // the end of the name, which no instruction matches
 		if name != "" {
 			r, size = utf8.DecodeRuneInString(name)
 		}
 		e.runes++
-		for i := 0; i < len(now); i++ { // the list grows
+		for i := 0; i < len(now); i++ { // now grows in the loop
 			if e.last[now[i]] == e.runes {
 				continue
 			}
@@ -151,36 +227,13 @@ func (e *expression) match(name string, left *int64) bool {
 				now = append(now, inst.Out, inst.Arg)
 			case inst.Op == syntax.InstCapture, inst.Op == syntax.InstNop, inst.Op == syntax.InstEmptyWidth && inst.MatchEmptyWidth(before, r):
 				now = append(now, inst.Out)
-			case inst.MatchRune(r): // no other instruction has runes
+			case inst.MatchRune(r): // any other instruction has no runes
 				next = append(next, inst.Out)
 			}
 		}
 		*left -= int64(len(now))
 		now, next = next, now[:0]
 		name, before = name[size:], r
-	}
-	return false
-}
-
-// ignores reports whether a pattern means the module of a tensor, or names one that it is in:
-// model.visual is what model.visual.proj is in, and so are visual and proj. It looks at the
-// first few components of a path, which hostile ones have more of.
-func (c *config) ignores(module string) bool {
-	if c.ignored.find(module, &c.steps) != nil {
-		return true
-	}
-	const most = 32
-	starts := []int{0}
-	for i := 0; i <= len(module) && len(starts) <= most; i++ {
-		if i < len(module) && module[i] != '.' {
-			continue
-		}
-		for _, start := range starts {
-			if c.ignored.names[module[start:i]] != nil { // a copy of each would be 500 of a name as long as a header
-				return true
-			}
-		}
-		starts = append(starts, i+1)
 	}
 	return false
 }

@@ -2,30 +2,33 @@ package quant
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// Dequantize returns the tensors that a quantised checkpoint stands for: each quantised
-// one as a lazy F32 tensor, with the name, the shape and the orientation that the
-// framework's own model has without quantisation, and the others as they are. Scales,
-// zero points and the like are left out.
+// Dequantize returns the tensors that a quantised checkpoint represents. Each quantised tensor
+// becomes a lazy F32 tensor with the name, the shape and the orientation that it has in the
+// framework's model without quantisation. The other tensors are returned unchanged. Scales, zero
+// points and other parts are left out.
 //
 // config is the content of config.json or hf_quant_config.json, or of a file's metadata
-// _quantization_metadata. With nil, and with a config that has no quantization_config,
-// names, dtypes and shapes decide; where two layouts fit, that is an error.
+// _quantization_metadata. If it is nil, or has no quantization_config, names, dtypes and shapes
+// determine the layout; if two layouts fit, that is an error.
 //
-// A result is right, or an error. What the config or the tensors next to a quantised one
-// say and this package does not know is an error wrapping [errors.ErrUnsupported]; so are
-// tensors that look quantised in a layout that it does not read. Without a config, a model
-// in which nothing is quantised is returned as it is; a config that names a method which no
-// tensor has is an error.
+// The result is right, or there is an error. The error wraps [errors.ErrUnsupported] if the config
+// has a key that this package does not know, if an unknown tensor stands next to a quantised one,
+// or if tensors look quantised in a layout that this package does not read. Without a config, a
+// model in which nothing is quantised is returned unchanged. If the config names a method that no
+// tensor uses, that is an error.
 //
-// Neither argument is modified. Errors name the tensor and the rule that it breaks;
-// those of reading the results do, too.
+// Neither argument is modified. Errors, including those of reading the results, name the tensor and
+// the rule that it breaks.
 func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[string]safetensors.Tensor, error) {
 	c, err := parseConfig(config)
 	if err != nil {
@@ -34,10 +37,10 @@ func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[strin
 	return prefix.Added(dequantize(tensors, c))
 }
 
-// A Layout is how a tensor is quantised.
+// A Layout describes how a tensor is quantised.
 type Layout struct {
-	Method string // as in quant_method: "fp8", "gptq"; "mlx" for MLX
-	Bits   int    // of a value; 0 for a tensor that no value needs
+	Method string // value of quant_method, such as "fp8" or "gptq"; "mlx" for MLX
+	Bits   int    // bits of a value; 0 for a tensor that no result needs
 }
 
 // String returns the method and the bits: "gptq, 4 bits".
@@ -48,18 +51,18 @@ func (l Layout) String() string {
 	return fmt.Sprintf("%s, %d bits", l.Method, l.Bits)
 }
 
-// Layouts returns the layout of every name that has to do with quantisation. These are
+// Layouts returns the layout of every name that belongs to a quantised tensor. These are
 //
 //   - the tensors that Dequantize makes numbers of: values, scales, zero points and the like,
 //   - its results, which may have the name of their values,
 //   - with Bits 0, the tensors that it leaves out, though no result needs them: scales of
 //     inputs and caches, markers.
 //
-// So a name in tensors is a part of something quantised if the map has it, and a name in
-// the result of Dequantize is a quantised tensor if the map has it. The others are plain.
+// So a name in tensors belongs to something quantised if the map has it, and a name in the result
+// of Dequantize is the name of a quantised tensor if the map has it. All other tensors are plain.
 //
-// Errors are those of Dequantize, but for what it finds wrong in shapes and data. Layouts
-// reads markers, and stored shapes if only they tell the bits.
+// Errors are those of Dequantize, except for those about shapes and data. Layouts reads markers,
+// and stored shapes if the bits follow only from them.
 func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]Layout, error) {
 	return prefix.Added(layoutsOf(tensors, config))
 }
@@ -74,10 +77,10 @@ func layoutsOf(tensors map[string]safetensors.Tensor, config []byte) (_ map[stri
 	if err != nil {
 		return nil, err
 	}
-	of := make(map[string]Layout, 3*len(modules))
+	all := make(map[string]Layout, 3*len(modules))
 	for name := range tensors {
-		if _, ok := rest[name]; !ok { // there are modules
-			of[name] = Layout{Method: cmp.Or(c.named, modules[0].layout.methods[0])}
+		if _, ok := rest[name]; !ok { // then there is at least one module
+			all[name] = Layout{Method: cmp.Or(c.named, modules[0].layout.methods[0])}
 		}
 	}
 	for _, m := range modules {
@@ -85,14 +88,14 @@ func layoutsOf(tensors map[string]safetensors.Tensor, config []byte) (_ map[stri
 			m.layout.lay(m)
 		}
 		l := Layout{cmp.Or(c.named, m.layout.methods[0]), m.bits}
-		of[m.result()] = l
+		all[m.result()] = l
 		for r := range m.tensor {
 			if r != marker {
-				of[m.name(r)] = l
+				all[m.name(r)] = l
 			}
 		}
 	}
-	return of, nil
+	return all, nil
 }
 
 func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]safetensors.Tensor, error) {
@@ -102,8 +105,12 @@ func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]sa
 	}
 	readShapes(modules)
 	plain := make([]safetensors.Tensor, len(modules))
+	why, twice := make([]error, len(modules)), map[string]error{}
 	err = parallel.Do(readers, int64(len(modules)), func(i int64) (err error) {
 		plain[i], err = modules[i].build()
+		if c.skip != nil && !errors.As(err, new(readError)) {
+			why[i], err = err, nil
+		}
 		return err
 	})
 	if err != nil {
@@ -111,10 +118,22 @@ func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]sa
 	}
 	for i, m := range modules {
 		name := m.result()
+		if why[i] != nil {
+			c.skip(name, why[i])
+			continue
+		}
 		if _, ok := rest[name]; ok {
-			return nil, fmt.Errorf("tensor %s: the result of %s has the same name", quote(name), quote(m.name(values)))
+			err := fmt.Errorf("tensor %s: the result of %s has the same name", quote(name), quote(m.name(values)))
+			if c.skip == nil {
+				return nil, err
+			}
+			twice[name] = err
 		}
 		rest[name] = plain[i]
+	}
+	for _, name := range slices.Sorted(maps.Keys(twice)) {
+		c.skip(name, twice[name])
+		delete(rest, name)
 	}
 	return rest, nil
 }

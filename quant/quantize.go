@@ -3,6 +3,7 @@ package quant
 import (
 	"iter"
 	"math"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/dequant"
@@ -11,25 +12,24 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A quantizer computes the bytes of the values or of the scales of a matrix, in bands of
-// its rows. It is an io.ReaderAt for ranges within them, and a RangeReader, which gets
-// larger reads.
+// A quantizer computes the bytes of the values or of the scales of a matrix, in bands of rows. It
+// is the RangeReader of the result, so that it receives large reads.
 type quantizer struct {
 	preset
 	source        safetensors.Tensor
-	in, out       arithmetic // of the source, and of the scales
+	in, out       arithmetic // constants of the dtypes of the source and of the scales
 	rows, columns int
-	global        *once[float32] // the scale of scales, which is 1 but with NVFP4
+	global        *once[float32] // global scale, which scales the scales; it is 1 except with NVFP4
 
-	of   role  // values or scales
-	step int   // rows of a band
-	size int64 // bytes of a band
+	result role  // whether it computes values or scales
+	step   int   // number of rows of a band
+	size   int64 // size of a band in bytes
 }
 
-// An arithmetic is that of a dtype that a target or its scales may have.
+// An arithmetic has constants of a dtype that targets or scales may have.
 type arithmetic struct {
 	format float.Format
-	eps    float32 // the scale of zeros: torch.finfo(dtype).eps
+	eps    float32 // scale of a block of zeros, torch.finfo(dtype).eps
 	tiny   float32 // the smallest normal number
 }
 
@@ -41,26 +41,30 @@ var arithmetics = map[safetensors.DType]arithmetic{
 	e4m3: {float.E4M3, 0x1p-3, 0x1p-6},
 }
 
-// bands returns the tensor of values or scales: lines of so many elements, each for height rows.
-func (q quantizer) bands(of role, d safetensors.DType, height, width int) (safetensors.Tensor, error) {
-	// A band has whole blocks, and about as many elements as stay in the cache.
-	q.of, q.step = of, min(q.rows, q.height*max(1, tile*4/q.columns/q.height))
+// bands returns the tensor of values or scales. It has a line of width elements for every height
+// rows of the source.
+func (q quantizer) bands(result role, d safetensors.DType, height, width int) (safetensors.Tensor, error) {
+	// A band consists of whole blocks, and of about as many elements as fit the cache of a
+	// processor.
+	q.result, q.step = result, min(q.rows, q.height*max(1, tile*4/q.columns/q.height))
 	q.size = int64(cdiv(q.step, height)) * int64(width) * int64(d.Bits()/8)
 	return safetensors.NewTensorAt(d, []int{cdiv(q.rows, height), width}, &q)
 }
 
 func (q *quantizer) ReadAt(p []byte, off int64) (int, error) { return readRange(q, p, off) }
 
-// ReadRanges computes a band once for ranges that follow one another in it, such as a
-// part of each of its rows.
+// ReadRanges computes each band once for successive ranges in it, such as a part of each of its
+// rows.
 func (q *quantizer) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
+	numbers := bandNumbers.Get().(*[]float32)
+	defer bandNumbers.Put(numbers)
 	var band []byte
-	last := int64(-1) // its number
+	last := int64(-1) // index of the band in memory, or -1
 	for off, p := range ranges {
 		for len(p) > 0 {
 			if number := off / q.size; number != last {
 				first := int(number) * q.step
-				if band, err = q.compute(first, min(first+q.step, q.rows)); err != nil {
+				if band, err = q.compute(numbers, first, min(first+q.step, q.rows)); err != nil {
 					return prefix.Strip(err)
 				}
 				last = number
@@ -73,12 +77,18 @@ func (q *quantizer) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
 	return nil
 }
 
-// compute returns the bytes of some rows, which start with a block.
-func (q *quantizer) compute(first, end int) ([]byte, error) {
-	x, err := read[float32](nil, q.source, 0, span{first, end}, span{0, q.columns})
+// bandNumbers has memory for the numbers of a band. If each band had new memory, the garbage
+// collector would take a tenth of the time of a job with little other memory.
+var bandNumbers = sync.Pool{New: func() any { return new([]float32) }}
+
+// compute returns the bytes for the rows from first up to end. first must be the first row of a
+// block. It reads their numbers into the memory of numbers.
+func (q *quantizer) compute(numbers *[]float32, first, end int) ([]byte, error) {
+	x, err := read(*numbers, q.source, 0, span{first, end}, span{0, q.columns})
 	if err != nil {
 		return nil, err
 	}
+	*numbers = x
 	global, err := q.global.get()
 	if err != nil {
 		return nil, err
@@ -87,9 +97,9 @@ func (q *quantizer) compute(first, end int) ([]byte, error) {
 	q.eachBlock(x, s, func(block []float32, most *float32) { *most = magnitude(*most, block) })
 	q.makeScales(s, global)
 	switch {
-	case q.of == scales && q.scale == u8:
+	case q.result == scales && q.scale == u8:
 		return packPowers(s), nil
-	case q.of == scales:
+	case q.result == scales:
 		return narrow(s, q.out.format), nil
 	}
 	q.eachBlock(x, s, func(block []float32, scale *float32) {
@@ -98,13 +108,14 @@ func (q *quantizer) compute(first, end int) ([]byte, error) {
 			block[i] /= by
 		}
 	})
-	if q.scale != e4m3 { // with those, the arithmetic is float32, else that of the dtype
-		rounded(x, q.in.format)
+	if q.scale != e4m3 { // with E4M3 scales, the arithmetic is float32, otherwise that of the dtype
+		roundTo(x, q.in.format)
 	}
 	return q.pack(x), nil
 }
 
-// eachBlock calls f with the part of each row that a block has, and the scale of that.
+// eachBlock calls f for each row of each block, with the elements of that row within the block, and
+// the scale of the block.
 func (q *quantizer) eachBlock(x, s []float32, f func(block []float32, scale *float32)) {
 	perRow := cdiv(q.columns, q.width)
 	for r := 0; len(x) > 0; r++ {
@@ -116,16 +127,17 @@ func (q *quantizer) eachBlock(x, s []float32, f func(block []float32, scale *flo
 	}
 }
 
-// magnitude returns the largest magnitude of x and most, NaN if one is NaN.
+// magnitude returns the largest magnitude among most and the elements of x, or NaN if one of them
+// is NaN.
 func magnitude(most float32, x []float32) float32 {
 	bits := math.Float32bits(most)
 	for _, v := range x {
-		bits = max(bits, math.Float32bits(v)&(1<<31-1)) // magnitudes are ordered as their bits, NaNs last
+		bits = max(bits, math.Float32bits(v)&(1<<31-1)) // magnitudes are ordered like their bits, with NaNs last
 	}
 	return math.Float32frombits(bits)
 }
 
-// makeScales turns the largest magnitudes into scales, as calculate_qparams of
+// makeScales turns the largest magnitudes of blocks into scales, as calculate_qparams of
 // compressed-tensors does in the arithmetic of the dtype.
 func (q *quantizer) makeScales(s []float32, global float32) {
 	if q.scale == u8 {
@@ -137,9 +149,9 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 	for i := range s {
 		s[i] /= q.reach
 	}
-	rounded(s, q.in.format)
+	roundTo(s, q.in.format)
 	dequant.Mul(s, []float32{global}, len(s), 0)
-	rounded(s, q.out.format) // a number beyond the largest of E4M3 becomes that
+	roundTo(s, q.out.format) // numbers beyond the largest number of E4M3 become that number
 	for i := range s {
 		if s[i] == 0 {
 			s[i] = q.out.eps
@@ -147,14 +159,14 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 	}
 }
 
-// powerOfTwo returns the scale of a group of MXFP4: the power of two of the largest
-// magnitude, rounded up if E2M1 would round it up, less that of 4, but at most the largest
-// by which 6, the largest number of E2M1, is a float32. It is NaN for a group that is not
-// finite.
+// powerOfTwo returns the scale of a group of MXFP4. It is the largest power of two that is not
+// above the largest magnitude, or the next one if E2M1 would round the magnitude up to it, divided
+// by 4. At most it is the largest power of two that gives a float32 when multiplied by 6, the
+// largest number of E2M1. For a group that is not finite it is NaN.
 func (a arithmetic) powerOfTwo(most float32) float32 {
 	if a.format == float.F16 {
 		if most < 0.75*a.tiny {
-			return 1 // the power is no number of the dtype, and 1 stands for it
+			return 1 // the dtype does not have this power of two; 1 replaces it
 		}
 		most = max(most, a.tiny)
 	}
@@ -166,15 +178,15 @@ func (a arithmetic) powerOfTwo(most float32) float32 {
 	return float32(math.Ldexp(1, min(max(0, e), 252)-127))
 }
 
-// narrow returns numbers in another format.
+// narrow returns the bytes of numbers in another format. It may modify x.
 func narrow(x []float32, format float.Format) []byte {
 	b := make([]byte, len(x)*format.Bits()/8)
 	float.Convert(b, format, inOrder(x), float.F32, false)
 	return b
 }
 
-// rounded rounds x to numbers of a format.
-func rounded(x []float32, format float.Format) {
+// roundTo rounds x, in place, to numbers of a format.
+func roundTo(x []float32, format float.Format) {
 	if format != float.F32 {
 		b := narrow(x, format)
 		float.Convert(mem.BytesOf(x), float.F32, b, format, false)
@@ -184,23 +196,11 @@ func rounded(x []float32, format float.Format) {
 
 func packE4M3(x []float32) []byte { return narrow(x, float.E4M3) }
 
-// packPowers packs the exponents of powers of two, as E8M0 has them.
+// packPowers packs powers of two as E8M0, which stores their exponents.
 var packPowers = packCodes(8, func(v float64) byte { return byte(math.Float32bits(float32(v)) >> 23) })
 
-// packCodes returns what packs numbers as codes of a few bits, the first in the low bits of
-// a byte.
-func packCodes(bits int, code func(v float64) byte) func(x []float32) []byte {
-	return func(x []float32) []byte {
-		b := make([]byte, len(x)*bits/8)
-		for i, v := range x {
-			b[i*bits/8] |= code(float64(v)) << (i * bits % 8)
-		}
-		return b
-	}
-}
-
-// codeE2M1 rounds to the nearest, ties to even. Zero has no sign of its own; a number
-// that rounds to zero keeps it.
+// codeE2M1 rounds to the nearest number of E2M1, with ties to even. Zero becomes +0; a number that
+// rounds to zero keeps its sign.
 func codeE2M1(v float64) byte {
 	var sign byte
 	if v < 0 {
@@ -212,18 +212,20 @@ func codeE2M1(v float64) byte {
 	return sign | 7
 }
 
-// codeInt4 and codeInt8 round to the nearest, ties to even, and add half of the range.
+// codeInt4 and codeInt8 round to the nearest integer, with ties to even, and add half of the range,
+// so that codes are not negative.
 func codeInt4(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -8), 7)) + 8)) }
 func codeInt8(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -128), 127)) + 128)) }
 
-// globalScale returns the scale of scales: with NVFP4 that of the largest magnitude of tensors.
-func (p preset) globalScale(of []safetensors.Tensor) (_ float32, err error) {
+// globalScale returns the factor that scales the scales. With NVFP4 it follows from the largest
+// magnitude in the tensors; otherwise it is 1.
+func (p preset) globalScale(tensors []safetensors.Tensor) (_ float32, err error) {
 	if p.scale != e4m3 {
 		return 1, nil
 	}
 	var most float32
 	var x []float32
-	for _, t := range of {
+	for _, t := range tensors {
 		shape := t.Shape()
 		rows := max(1, maxBlock/4/shape[1])
 		for r := 0; r < shape[0]; r += rows {
@@ -233,11 +235,11 @@ func (p preset) globalScale(of []safetensors.Tensor) (_ float32, err error) {
 			most = magnitude(most, x)
 		}
 	}
-	in := arithmetics[of[0].DType()]
+	in := arithmetics[tensors[0].DType()]
 	scale := []float32{1 / max(most, in.tiny)}
-	rounded(scale, in.format) // PyTorch divides a number by a tensor in two steps
+	roundTo(scale, in.format) // PyTorch divides a number by a tensor in two steps
 	scale[0] *= 448 * 6
-	rounded(scale, in.format)
+	roundTo(scale, in.format)
 	if math.IsInf(float64(scale[0]), 0) || scale[0] != scale[0] {
 		return 1, nil
 	}

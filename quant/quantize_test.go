@@ -139,6 +139,7 @@ func TestFusedPartners(t *testing.T) {
 	}
 }
 
+// TestQuantizeRefuses: tensors that do not suit a scheme are errors if a target names them.
 func TestQuantizeRefuses(t *testing.T) {
 	m := newMaker()
 	m.floats("a.weight", safetensors.BF16, 2, 100)
@@ -152,7 +153,7 @@ func TestQuantizeRefuses(t *testing.T) {
 		target string
 		want   string
 	}{
-		{"int2", "a.weight", `safetensors: scheme "int2" is none of [fp8-block fp8-channel int4 int8 mxfp4 nvfp4]`},
+		{"int2", "a.weight", `safetensors: scheme "int2" is not one of [fp8-block fp8-channel int4 int8 mxfp4 nvfp4]`},
 		{quant.Int4, "a.weight", `safetensors: tensor "a.weight": 100 columns are not whole groups of 128`},
 		{quant.FP8Block, "a.bias", `safetensors: tensor "a.bias": its name does not end in .weight`},
 		{quant.FP8Block, "b.weight", `safetensors: tensor "b.weight": I64 [2,128] is not a matrix of BF16, F16 or F32`},
@@ -286,4 +287,28 @@ func TestModels(t *testing.T) {
 		require.NoError(t, q.Close())
 	}
 	run("compare")
+}
+
+// TestFusedExperts: weights of three dimensions stay as they are, and are named in ignore, by the
+// module and the parameter; as targets they are an error that says why.
+func TestFusedExperts(t *testing.T) {
+	m := checkpoint(
+		zeroed("l.0.mlp.experts.gate_up_proj", safetensors.BF16, 2, 128, 128), zeroed("l.0.moe.input_linear.weight", safetensors.F32, 2, 4, 128),
+		zeroed("l.0.q_proj.weight", safetensors.BF16, 128, 128), zeroed("l.0.conv1d.weight", safetensors.BF16, 8, 4, 4), zeroed("l.0.depth.weight", safetensors.BF16, 8, 1, 4),
+		zeroed("pos_embed", safetensors.BF16, 1, 4, 8),
+	)
+	for _, scheme := range schemes {
+		q, text := quantized(t, m, scheme)
+		require.Equal(t, m["l.0.mlp.experts.gate_up_proj"], q["l.0.mlp.experts.gate_up_proj"])
+		var config struct {
+			Section struct{ Ignore []string } `json:"quantization_config"`
+		}
+		require.NoError(t, json.Unmarshal(text, &config))
+		require.Equal(t, []string{"l.0.mlp.experts", "l.0.mlp.experts.gate_up_proj", "l.0.moe.input_linear", "lm_head"}, config.Section.Ignore)
+		for _, name := range []string{"l.0.mlp.experts.gate_up_proj", "l.0.moe.input_linear.weight"} {
+			_, _, err := quant.Quantize(m, quant.Recipe{Scheme: scheme, Targets: func(n string, _ safetensors.Tensor) bool { return n == name }})
+			require.ErrorContains(t, err, "holds several matrices, such as those of fused experts, but the layouts of compressed-tensors have one for each module")
+			require.ErrorContains(t, err, name)
+		}
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestRefused: each rule of the layouts has an error that names the tensor and the rule.
 func TestRefused(t *testing.T) {
 	group16 := compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})
 	packed := compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8})
@@ -44,7 +45,7 @@ func TestRefused(t *testing.T) {
 		changes       []change
 		want          string // "": it is just accepted
 	}{
-		{"unknown method whose bits are no integer", method("exl2", object{"bits": 4.25}), nil, `quant_method "exl2" is none of`},
+		{"unknown method whose bits are no integer", method("exl2", object{"bits": 4.25}), nil, `quant_method "exl2" is not one of`},
 		{"bits that are no integer", method("gptq", object{"bits": 4.25}), nil, `cannot unmarshal number 4.25`},
 		{"unknown format", compressedConfig("marlin-24", object{"num_bits": 4}), nil, `format "marlin-24", not dense or`},
 		{"unknown algorithm", text(object{"quantization": object{"quant_algo": "NVFP4_AWQ"}}), nil, `quant_algo "NVFP4_AWQ", not NVFP4 or`},
@@ -57,7 +58,7 @@ func TestRefused(t *testing.T) {
 			`tensor "experts.down_proj": no layout has`},
 		{"joined experts without config", "{}", []change{zeroed("experts.down_proj", safetensors.F8_E4M3, 2, 2, 2), zeroed("experts.down_proj_scale", safetensors.F32, 2, 2, 1)},
 			`tensor "experts.down_proj": no layout has`},
-		{"packing of AutoRound", method("auto-round", object{"packing_format": "auto_round:llm_compressor"}), nil, `packing_format "auto_round:llm_compressor" of AutoRound is neither that of GPTQ nor of AWQ`},
+		{"packing of AutoRound", method("auto-round", object{"packing_format": "auto_round:llm_compressor"}), nil, `packing_format "auto_round:llm_compressor" of AutoRound is neither the format of GPTQ nor the format of AWQ`},
 		{"AutoRound's floats", method("auto-round", object{"packing_format": "auto_round", "data_type": "mx_int"}), nil, `the quantization_config: data_type "mx_int", act_bits 0: unsupported operation`},
 		{"AutoRound's inputs", method("auto-round", object{"packing_format": "auto_round", "act_bits": 1}), nil, `the quantization_config: data_type "", act_bits 1: unsupported operation`},
 		{"bits of AutoRound's modules", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{"a": object{"bits": "four"}}}), nil, `json: cannot unmarshal string`},
@@ -65,14 +66,14 @@ func TestRefused(t *testing.T) {
 		{"GPTQ for other kernels", method("gptq", object{"format": "marlin"}), nil, `format "marlin", not gptq or gptq_v2`},
 		{"AWQ in another format", method("awq", object{"format": "gemv"}), nil, `format "gemv", not gemm`},
 		{"two formats: transformers takes the first, gptqmodel the second", method("gptq", object{"checkpoint_format": "gptq", "format": "gptq_v2"}), nil, `checkpoint_format "gptq", but format "gptq_v2"`},
-		{"no method", text(object{"quantization": object{"load_in_8bit": false}}), nil, `quant_method "" is none of`},
+		{"no method", text(object{"quantization": object{"load_in_8bit": false}}), nil, `quant_method "" is not one of`},
 		{"planar GPTQ", method("gptq", object{"checkpoint_format": "gptq_p"}), nil, `format "gptq_p", not gptq`},
 		{"group size 0", method("gptq", object{"group_size": 0}), nil, "group_size is 0"},
 		{"block of one number", method("fp8", object{"weight_block_size": []int{128}}), nil, "weight_block_size: [128] is not two positive numbers"},
 		{"block size 0", method("fp8", object{"weight_block_size": []int{0, 128}}), nil, "weight_block_size: [0 128]"},
 		{"mode", text(object{"quantization": object{"bits": 4, "group_size": 32, "mode": "mxfp4"}}), nil, `mode "mxfp4", not affine`},
 
-		{"scale without weight", "{}", []change{zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": F32 [1,1] belongs to a quantised tensor, but there is no such tensor as "a.weight"`},
+		{"scale without weight", "{}", []change{zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": F32 [1,1] belongs to a quantised tensor, but there is no tensor "a.weight"`},
 		{"weight without scale", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2)}, `tensor "a.weight": F8_E4M3 [2,2] belongs to a quantised tensor, but its scales, such as "a.weight_scale_inv", are missing`},
 		{"packed without scale", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_shape", safetensors.I64, 2)}, `tensor "a.weight_packed"`},
 		{"zero point without weight", packed, []change{zeroed("a.weight_zero_point", safetensors.I32, 2, 2)}, `tensor "a.weight_zero_point"`},
@@ -80,7 +81,7 @@ func TestRefused(t *testing.T) {
 		{"method of others", gptq, []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight": FP8 in blocks: quant_method "gptq" has no such tensors`},
 
 		{"grid of blocks", method("fp8", object{"weight_block_size": []int{128, 128}}), []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": FP8 in blocks: its shape is [1 1], but "a.weight" needs [2 1]`},
-		{"rank", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1)}, `tensor "a.weight": FP8 in blocks: its shape is [2], not that of a matrix`},
+		{"rank", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1)}, `tensor "a.weight": FP8 in blocks: its shape [2] is not that of a matrix`},
 		{"no global scale", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_global_scale" is missing`},
 		{"no scale of scales", text(object{"quantization": object{"quant_algo": "NVFP4"}}), []change{zeroed("a.weight", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_scale_2" is missing`},
 		{"two global scales", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 2)}, `F32 [2] does not have 1 elements`},
@@ -91,15 +92,15 @@ func TestRefused(t *testing.T) {
 		{"more scales than columns", compressedConfig("pack-quantized", object{"num_bits": 4}), []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 16), numbers("a.weight_shape", 2, 8)},
 			`tensor "a.weight_scale": packed integers: its shape is [2 16], but "a.weight_packed" needs [2 8]`},
 		{"MLX without groups", text(object{"quantization": object{"bits": 4, "group_size": nil}}), []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)},
-			`tensor "a.scales": affine integers: only a config tells the size of its groups`},
+			`tensor "a.scales": affine integers: only a config specifies the size of its groups`},
 		{"negative shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, -8)}, `tensor "a.weight_shape"`},
 		{"no shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1)}, `"a.weight_shape" is missing`},
 		{"no zero points", compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": false}),
 			[]change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8)}, "zero points are missing"},
 		{"group size 0 of a group", compressedConfig("pack-quantized", object{"num_bits": 4, "strategy": "group", "group_size": 0}), nil, "strategy group with"},
 		{"short index", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight_g_idx", safetensors.I32, 7)}, `tensor "a.weight_g_idx": packed integers: its shape is [7]`},
-		{"GPTQ without config", "{}", []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)}, "only a config tells"},
-		{"GPTQ of no bits", method("gptq", object{"group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)}, "only a config tells the bits of its codes"},
+		{"GPTQ without config", "{}", []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)}, "only a config specifies"},
+		{"GPTQ of no bits", method("gptq", object{"group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)}, "only a config specifies the bits of its codes"},
 		{"GPTQ of 5 bits", method("gptq", object{"bits": 5, "group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 5, 32), zeroed("a.qzeros", safetensors.I32, 1, 5), zeroed("a.scales", safetensors.F16, 1, 32)}, "codes of 5 bits"},
 		{"zeros of another grid", gptq, []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 2, 32)}, `tensor "a.qzeros"`},
 		{"no quant_map", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.quant_map")), `"a.weight.quant_map" is missing`},
@@ -126,12 +127,12 @@ func TestRefused(t *testing.T) {
 		{"two layouts of a module", "{}", []change{
 			zeroed("a.weight_packed", safetensors.U8, 2, 16), zeroed("a.weight_scale", safetensors.U8, 2, 1),
 			zeroed("a.weight", safetensors.F8_E4M3, 2, 32), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight": the result of`},
-		{"blocks of another size", method("mxfp4", object{}), []change{zeroed("a_blocks", safetensors.U8, 2, 2, 8), zeroed("a_scales", safetensors.U8, 2, 2)}, `tensor "a_blocks": MXFP4: its shape is [2 2 8], not that of blocks of 16 bytes`},
+		{"blocks of another size", method("mxfp4", object{}), []change{zeroed("a_blocks", safetensors.U8, 2, 2, 8), zeroed("a_scales", safetensors.U8, 2, 2)}, `tensor "a_blocks": MXFP4: its shape [2 2 8] is not that of blocks of 16 bytes`},
 		{"blocks without scales", method("mxfp4", object{}), []change{zeroed("a_blocks", safetensors.U8, 2, 2, 16)}, `its scales, such as "a_scales", are missing`},
-		{"AWQ of three dimensions", method("awq", object{"group_size": 8}), []change{zeroed("a.qweight", safetensors.I32, 2, 8, 1), zeroed("a.scales", safetensors.F16, 2, 1, 8), zeroed("a.qzeros", safetensors.I32, 1, 1)}, `tensor "a.qweight": AWQ: its shape is [2 8 1], not that of a matrix`},
+		{"AWQ of three dimensions", method("awq", object{"group_size": 8}), []change{zeroed("a.qweight", safetensors.I32, 2, 8, 1), zeroed("a.scales", safetensors.F16, 2, 1, 8), zeroed("a.qzeros", safetensors.I32, 1, 1)}, `tensor "a.qweight": AWQ: its shape [2 8 1] is not that of a matrix`},
 		{"codes that do not fill words", method("gptq", object{"bits": 3, "group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 3), zeroed("a.scales", safetensors.F16, 1, 32)}, `4 elements of I32 do not hold whole codes of 3 bits`},
 		{"codes that do not fill bytes", text(object{"quantization": object{"bits": 3, "group_size": 32}}), []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, `4 elements of U32 do not hold whole codes of 3 bits`},
-		{"bits that shapes leave open", "{}", []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4)}, `only a config tells`},
+		{"bits that shapes leave open", "{}", []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4)}, `only a config specifies`},
 		{"shape of three", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8, 1)}, `tensor "a.weight_shape": packed integers: I32 [3] does not hold the two dimensions of a matrix`},
 		{"index of another dtype", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight_g_idx", safetensors.I64, 8)}, `tensor "a.weight_g_idx": packed integers: I64 [8], not one of [I32]`},
 		{"half a group of integers", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 12)}, `12 columns are not whole groups of 8`},
@@ -146,19 +147,19 @@ func TestRefused(t *testing.T) {
 			"a": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}, "b": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}}}), nil, `"b": its patterns, with`},
 		{"two groups with a target", method("compressed-tensors", object{"format": "pack-quantized", "config_groups": object{
 			"a": object{"targets": []string{"Linear"}, "weights": object{"num_bits": 4}}, "b": object{"targets": []string{"x", "Linear"}, "weights": object{"num_bits": 8}}}}), nil,
-			`"b": its target "Linear" is that of another group, too`},
+			`"b": its target "Linear" is also a target of another group`},
 		{"transformed inputs", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"v": object{"type": "hadamard", "apply": []object{
 			{"targets": []string{"Linear"}, "location": "weight_input"}, {"targets": []string{"Linear"}, "location": "input", "inverse": true}}}}}}), nil, `transform_config: config_groups: "v": weights for transformed inputs or outputs: unsupported operation`},
 		{"AWQ for other kernels", method("awq", object{"bits": 4, "version": "marlin"}), nil, `format "marlin", not gemm`},
 		{"bits of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"bits": "four"}}}), nil, `"a": bits: json: cannot unmarshal string`},
 		{"mode of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"mode": "nvfp4"}}}), nil, `"a": mode "nvfp4", not affine`},
 		{"text_config", `{"text_config":[1]}`, nil, "the config: text_config: "},
-		{"config within text_config", `{"text_config":{"quantization_config":{"quant_method":"quark"}}}`, nil, `quant_method "quark" is none of`},
+		{"config within text_config", `{"text_config":{"quantization_config":{"quant_method":"quark"}}}`, nil, `quant_method "quark" is not one of`},
 		{"absmax of another size", method("bitsandbytes", object{}), nf4(`{"blocksize":4,"shape":[4,4]}`), `tensor "a.weight.absmax": NF4: F32 [1] does not have 4 elements`},
 		{"nested blocks of nothing", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `nested_blocksize is 0`},
 		{"state of more than a byte", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[5]}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [5] does not fill 1 bytes`},
 		{"state of half the bytes", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[2,4]}`), `shape [2 4] does not fill 8 bytes`},
-		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config tells"},
+		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config specifies"},
 
 		// Settings that change the numbers, by name.
 		{"rotation", method("gptq", object{"bits": 4, "rotation": "hadamard"}), nil, `the quantization_config: rotation: "hadamard": unsupported operation`},
@@ -168,11 +169,11 @@ func TestRefused(t *testing.T) {
 		{"key in other letters", method("gptq", object{"Bits": 8}), nil, `Bits: 8: unsupported`},
 		{"dynamic that only Python understands", method("gptq", object{"dynamic": object{"-:(?!a)": object{}}}), nil, `dynamic: "-:(?!a)": an expression that only Python understands`},
 		{"dynamic of unknown keys", method("gptq", object{"dynamic": object{"a": object{"rotation": "random"}}}), nil, `dynamic: "a": rotation: "random": unsupported`},
-		{"dynamic of a list", method("gptq", object{"dynamic": []int{1}}), nil, `dynamic: [1] is no object`},
-		{"dynamic of strings", method("gptq", object{"dynamic": object{"a": "b"}}), nil, `dynamic: "a": "b" is no object`},
+		{"dynamic of a list", method("gptq", object{"dynamic": []int{1}}), nil, `dynamic: [1] is not an object`},
+		{"dynamic of strings", method("gptq", object{"dynamic": object{"a": "b"}}), nil, `dynamic: "a": "b" is not an object`},
 		{"rotation of AutoRound", method("auto-round", object{"packing_format": "auto_round", "rotation_configs": []int{1}}), nil, `the quantization_config: rotation_configs: [1]: unsupported`},
 		{"floats of AutoRound's module", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{"a": object{"data_type": "mx_fp"}}}), nil, `extra_config: "a": data_type "mx_fp"`},
-		{"AutoRound's list", method("auto-round", object{"packing_format": "auto_round", "extra_config": []int{1}}), nil, `extra_config: [1] is no object`},
+		{"AutoRound's list", method("auto-round", object{"packing_format": "auto_round", "extra_config": []int{1}}), nil, `extra_config: [1] is not an object`},
 		{"AutoRound's expression", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{".*a(?!b)": object{"bits": 8}}}), nil, `extra_config: ".*a(?!b)": an expression that only Python`},
 		{"sparse weights", method("compressed-tensors", object{"sparsity_config": object{"format": "sparse-24-bitmask"}}), nil, `sparsity_config: format "sparse-24-bitmask", not dense: unsupported`},
 		{"sparse experts", method("compressed-tensors", object{"moe_sparsity_config": object{"method": "prune"}}), nil, `moe_sparsity_config: {"method":"prune"}: unsupported`},
@@ -192,15 +193,15 @@ func TestRefused(t *testing.T) {
 		{"state", method("bitsandbytes", object{"bnb_4bit_rotation": true}), nil, `bnb_4bit_rotation: true`},
 		{"format of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"convrot_w4a4"}}}`, nil, `"a": format "convrot_w4a4", not float8_e4m3fn or float8_e5m2 or int8_tensorwise or nvfp4 or mxfp8: unsupported`},
 		{"rotation of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"int8_tensorwise","convrot":true}}}`, nil, `"a": convrot: true: unsupported`},
-		{"layers of ComfyUI that there are not", `{"format_version":"1.0","layers":{"a":{"format":"nvfp4"}}}`, nil, `a marker says that "a" is quantised as nvfp4, but its tensors are not`},
-		{"the first of such layers", `{"format_version":"1.0","layers":{"d":{"format":"nvfp4"},"c":{"format":"nvfp4"},"b":{"format":"nvfp4"},"a":{"format":"mxfp8"}}}`, nil, `a marker says that "a" is quantised as mxfp8`},
-		{"layers of another kind", `{"format_version":"1.0","layers":[1]}`, nil, `[1] is no object`},
+		{"layers of ComfyUI that there are not", `{"format_version":"1.0","layers":{"a":{"format":"nvfp4"}}}`, nil, `a marker specifies that "a" is quantised as nvfp4, but its tensors are not`},
+		{"the first of such layers", `{"format_version":"1.0","layers":{"d":{"format":"nvfp4"},"c":{"format":"nvfp4"},"b":{"format":"nvfp4"},"a":{"format":"mxfp8"}}}`, nil, `a marker specifies that "a" is quantised as mxfp8`},
+		{"layers of another kind", `{"format_version":"1.0","layers":[1]}`, nil, `[1] is not an object`},
 		{"duplicate key", `{"quantization_config":{"quant_method":"fp8","quant_method":"gptq"}}`, nil, `duplicate key "quant_method"`},
 		{"duplicate section", `{"quantization_config":{},"quantization_config":{}}`, nil, `the config: duplicate key "quantization_config"`},
 		{"method that is no string", `{"quantization_config":{"quant_method":1}}`, nil, `quant_method: json: cannot unmarshal number`},
-		{"section that is no object", `{"quantization_config":[1]}`, nil, `[1] is no object`},
-		{"config that is no object", `[]`, nil, `the config: [] is no object`},
-		{"long method", method(long, object{}), nil, `quant_method "` + long[:200] + `..." is none of`},
+		{"section that is not an object", `{"quantization_config":[1]}`, nil, `[1] is not an object`},
+		{"config that is not an object", `[]`, nil, `the config: [] is not an object`},
+		{"long method", method(long, object{}), nil, `quant_method "` + long[:200] + `..." is not one of`},
 		{"long key", method("fp8", object{long: 1}), nil, `: ` + long[:200] + `...: 1: unsupported`},
 		{"long value", method("fp8", object{"x": long}), nil, `x: "` + long[:199] + `...: unsupported`},
 		{"long number", `{"quantization_config":{"quant_method":"gptq","bits":` + strings.Repeat("1", 5000) + `}}`, nil, "bits: json: cannot unmarshal number 111"},
@@ -212,13 +213,13 @@ func TestRefused(t *testing.T) {
 		{"case folding", method("fp8", object{"ignored_layers": []string{"re:(?i)[B-\U00029942]"}}), nil, `ignores case: unsupported`},
 
 		// Groups that are those of an index need it.
-		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), words, `tensor "a.qweight": GPTQ: the config says actorder or desc_act, and the index of its groups is missing`},
-		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), words, `says actorder or desc_act`},
-		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"-:a": object{}}}), words, `tensor "a.qweight": GPTQ: dynamic: "-:a" says that it is not quantised`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), words, `tensor "a.qweight": GPTQ: the config specifies actorder or desc_act, and the index of its groups is missing`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), words, `specifies actorder or desc_act`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"-:a": object{}}}), words, `tensor "a.qweight": GPTQ: by dynamic: "-:a" it is not quantised`},
 		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32}), words, ""},
-		{"order of integers", ordered("group"), integers, `tensor "a.weight_packed": packed integers: the config says actorder or desc_act, and the index of its groups is missing`},
-		{"order of integers", ordered(true), integers, "says actorder or desc_act"},
-		{"order of integers", ordered("dynamic"), integers, "says actorder or desc_act"},
+		{"order of integers", ordered("group"), integers, `tensor "a.weight_packed": packed integers: the config specifies actorder or desc_act, and the index of its groups is missing`},
+		{"order of integers", ordered(true), integers, "specifies actorder or desc_act"},
+		{"order of integers", ordered("dynamic"), integers, "specifies actorder or desc_act"},
 		{"order of integers", ordered("column"), integers, "actorder column: unsupported operation"},
 		{"order of integers", ordered(object{"by": 1}), integers, "actorder map[by:1]: unsupported operation"},
 		{"order of integers", ordered("weight"), integers, ""},
@@ -227,7 +228,7 @@ func TestRefused(t *testing.T) {
 		{"order of integers", ordered(nil), integers, ""},
 
 		// Markers of ComfyUI.
-		{"marker without a layer", "", []change{bytesOf("b.comfy_quant", `{"format":"nvfp4"}`)}, `a marker says that "b" is quantised as nvfp4, but its tensors are not`},
+		{"marker without a layer", "", []change{bytesOf("b.comfy_quant", `{"format":"nvfp4"}`)}, `a marker specifies that "b" is quantised as nvfp4, but its tensors are not`},
 		{"marker of another layout", "", marked(`{"format":"nvfp4"}`), `tensor "a.weight": FP8: quant_method "comfyui" has no such tensors`},
 		{"rotated", "", marked(`{"format":"int8_tensorwise","convrot":true}`), `tensor "a.comfy_quant": convrot: true: unsupported operation`},
 		{"unknown format", "", marked(`{"format":"awq_w4a16"}`), `tensor "a.comfy_quant": format "awq_w4a16", not float8`},
@@ -235,7 +236,7 @@ func TestRefused(t *testing.T) {
 		{"no JSON", "", marked(`{"format"`), `tensor "a.comfy_quant": unexpected end of JSON input`},
 		{"long", "", marked(strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": U8 [65537] is not JSON of at most 65536 bytes`},
 		{"of floats", "", append(marked("{}"), zeroed("a.comfy_quant", safetensors.F32, 1)), `tensor "a.comfy_quant": F32 [1] is not JSON of at most 65536 bytes`},
-		{"next to a config", method("fp8", object{}), marked(`{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config says quant_method "fp8"`},
+		{"next to a config", method("fp8", object{}), marked(`{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config specifies quant_method "fp8"`},
 		{"next to metadata", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, marked(`{"format":"float8_e4m3fn"}`), ""},
 		{"metadata alone", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, marked("")[:2], ""},
 		{"no marker", "", marked("")[:2], ""},
@@ -313,6 +314,8 @@ func TestHugeResult(t *testing.T) {
 	dequantizes(t, m, "", `tensor "a.weight": FP8 in blocks: `)
 }
 
+// FuzzDequantize: no file and no config makes Dequantize panic, and the bytes of a result are as many
+// as its shape says, at most eight for each byte of the file.
 func FuzzDequantize(f *testing.F) {
 	for _, name := range vectorFiles(f, "[^q]*.safetensors") {
 		if info, err := os.Stat(name); err != nil || info.Size() > 20_000 {

@@ -2,13 +2,15 @@ package quant
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/dequant"
 )
 
-// perGroup has a scale for each group of adjacent columns.
+// perGroup checks that groups of size adjacent columns divide the columns. It returns how many rows
+// and columns share a scale.
 func (m *module) perGroup(size int) (height, length int) {
 	if size < 1 || m.matrix.width%size != 0 {
 		m.fail(scales, "%d columns are not whole groups of %d", m.matrix.width, size)
@@ -16,8 +18,8 @@ func (m *module) perGroup(size int) (height, length int) {
 	return 1, size
 }
 
-// scaleRows has a scale for each row. It refuses the orders of elements that early versions of
-// bitsandbytes had for some GPUs.
+// scaleRows reads scales that each apply to a row. It refuses the orders of elements that early
+// versions of bitsandbytes used for some GPUs.
 func scaleRows(m *module) (height, length int) {
 	if m.has(order) {
 		if kind := m.readTable(order, 1)[0]; kind != 0 {
@@ -30,22 +32,22 @@ func scaleRows(m *module) (height, length int) {
 	return 1, m.matrix.width
 }
 
-// groupSize returns what the layout says, else the config.
+// groupSize returns the group size of the layout, or else that of the config.
 func (m *module) groupSize() int {
 	size := cmp.Or(m.layout.group, m.settings.groupSize)
 	if size == 0 {
-		m.fail(scales, "only a config tells the size of its groups")
+		m.fail(scales, "only a config specifies the size of its groups")
 	}
 	return size
 }
 
-// scaleGroups has a scale for each group of adjacent columns.
+// scaleGroups reads scales that each apply to a group of adjacent columns.
 func scaleGroups(m *module) (height, length int) { return m.perGroup(m.groupSize()) }
 
-// scaleDown has a scale for each group of rows, in each column.
+// scaleDown reads scales that each apply to a group of adjacent rows in one column.
 func scaleDown(m *module) (height, length int) { return m.layout.group, 1 }
 
-// scaleInputs has a scale for each group of columns, of which the last may be shorter.
+// scaleInputs reads scales that each apply to a group of columns. The last group may be shorter.
 func scaleInputs(m *module) (height, length int) {
 	m.checkRank(2)
 	size := m.groupSize()
@@ -55,24 +57,27 @@ func scaleInputs(m *module) (height, length int) {
 	return 1, size
 }
 
-// scaleBlocked has a scale for each group of adjacent columns, in the order of cuBLAS.
+// scaleBlocked reads scales that each apply to a group of adjacent columns, and are stored in the
+// order of cuBLAS.
 func scaleBlocked(m *module) (height, length int) {
 	m.perGroup(m.layout.group)
 	m.checkRank(2)
 	positions := m.matrix.width / m.layout.group
 	down, across := cdiv(m.matrix.lines, 128), cdiv(positions, 4)
 	m.checkShape(scales, 128*down, 4*across)
-	// Tiles of 128 lines and 4 positions, in each of which lines 0, 32, 64 and 96 come first.
+	// The scales are stored in tiles of 128 lines and 4 positions. In each tile, lines 0, 32, 64
+	// and 96 come first.
 	tiles := m.reshape(scales, down, across, 32, 4, 4)
 	m.tensor[scales] = m.must(scales)(tiles.Transpose(0, 3, 2, 1, 4))
 	m.tensor[scales] = m.must(scales)(m.reshape(scales, 128*down, 4*across).Slice(safetensors.Span(0, m.matrix.lines), safetensors.Span(0, positions)))
 	return 1, m.layout.group
 }
 
-// scaleElements has a scale for each group of adjacent elements, across rows, which may be scaled itself.
+// scaleElements reads scales that each apply to a group of adjacent elements. Groups continue
+// across rows, and their scales may themselves be quantised.
 func scaleElements(m *module) (height, length int) {
 	size, nested, offset := take[int](m.state, "blocksize"), take[int](m.state, "nested_blocksize"), take[*float64](m.state, "nested_offset")
-	m.state = nil // modules do not keep its text
+	m.state = nil // lets the collector free the text of the JSON
 	if size < 1 || size > maxDimension {
 		m.fail(state, "blocksize is %d", size)
 	}
@@ -92,7 +97,7 @@ func scaleElements(m *module) (height, length int) {
 		m.fail(state, "nested_offset is missing")
 	}
 	x := &matrix{values: coded, height: 1, length: nested}
-	x.grids[scales] = floats(factors, safetensors.Tensor{}, false)
+	x.grids[scales] = floatGrid(factors, safetensors.Tensor{}, false)
 	x.grids[biases] = func(buf []float32, _ int, lines, positions span) ([]float32, error) {
 		return append(buf[:0], slices.Repeat([]float32{float32(*offset)}, lines.len()*positions.len())...), nil
 	}
@@ -100,9 +105,9 @@ func scaleElements(m *module) (height, length int) {
 	return 1, size
 }
 
-// scaleTiles has a scale for each block: those of the config, unless the layout has its own.
-// Where the config has none, a single scale is for a whole matrix, and two are for its halves,
-// as of gate and up.
+// scaleTiles reads scales that each apply to a block. The size of blocks is that of the layout, or
+// else that of the config. If neither has one, a single scale applies to a whole matrix, two scales
+// apply to its halves, such as gate and up, and more scales apply to blocks of 128×128.
 func scaleTiles(m *module) (height, length int) {
 	have := m.tensor[scales].Shape()
 	switch {
@@ -118,21 +123,22 @@ func scaleTiles(m *module) (height, length int) {
 	return 128, 128
 }
 
-// scaleDescribed has scales for what the config says, else for what their shape says.
+// scaleDescribed reads scales as the strategy of the config describes them. Without a strategy, the
+// shape of the scales decides.
 func scaleDescribed(m *module) (height, length int) {
 	have := m.tensor[scales].Shape()
 	rank := len(have)
 	w, words := m.settings, m.layout.bits == 0
-	switch said := w.strategy != ""; {
-	case w.strategy == "tensor", !said && m.tensor[scales].Len() == 1 && !words:
+	switch given := w.strategy != ""; {
+	case w.strategy == "tensor", !given && m.tensor[scales].Len() == 1 && !words:
 		return m.matrix.lines, m.matrix.width
-	case w.strategy == "channel", !said && rank > 1 && have[rank-1] == 1 && have[rank-2] == m.matrix.lines:
+	case w.strategy == "channel", !given && rank > 1 && have[rank-1] == 1 && have[rank-2] == m.matrix.lines:
 		return 1, m.matrix.width
 	case w.strategy == "block":
 		return w.block[0], w.block[1]
-	case w.strategy == "group", w.strategy == "tensor_group", !said && w.groupSize > 0:
+	case w.strategy == "group", w.strategy == "tensor_group", !given && w.groupSize > 0:
 		return m.perGroup(w.groupSize)
-	case said:
+	case given:
 		m.fail(scales, "strategy %s of weights", quote(w.strategy))
 	case words && rank > 1 && have[rank-1] > 0:
 		return m.perGroup(max(1, m.matrix.width/have[rank-1]))
@@ -140,36 +146,44 @@ func scaleDescribed(m *module) (height, length int) {
 	return scaleTiles(m)
 }
 
-// findGrids finds scales, zero points and so on, and checks their shapes.
+// findGrids sets the grids of scales, zero points and biases, and checks their shapes.
 func (m *module) findGrids() {
 	x := m.matrix
 	height, length := m.layout.scale(m)
 	x.height, x.length = max(1, height), max(1, length)
 	lines, positions := cdiv(x.lines, x.height), cdiv(x.width, x.length)
 	if x.grids[scales] == nil {
-		x.grids[scales] = m.floats(scales, lines, positions)
+		x.grids[scales] = m.partGrid(scales, lines, positions)
 	}
 	if m.has(biases) {
-		x.grids[biases] = m.floats(biases, lines, positions)
+		x.grids[biases] = m.partGrid(biases, lines, positions)
 	}
 	switch {
 	case m.has(zeros):
 		x.grids[zeros] = m.zeros(lines, positions)
 	case m.settings.asymmetric:
-		m.fail(values, "its zero points are missing, though the config says that it is not symmetric")
+		m.fail(values, "its zero points are missing, though the config specifies symmetric: false")
 	}
 	switch {
 	case m.has(index):
 		m.checkShape(index, x.width)
 		t, mayBeEmpty := m.tensor[index], !m.layout.transposed
-		x.index = &once[[]int32]{read: func() ([]int32, error) { return readIndex(t, positions, x.length, mayBeEmpty) }}
+		unordered, name := m.settings.unordered, m.name(index)
+		x.index = &once[[]int32]{read: func() ([]int32, error) {
+			number, err := readIndex(t, positions, x.length, mayBeEmpty)
+			if err == nil && number != nil && unordered {
+				return nil, fmt.Errorf("the config specifies desc_act: false, but the groups of %s are not adjacent", quote(name))
+			}
+			return number, err
+		}}
 	case m.settings.ordered && positions > 1:
-		m.fail(values, "the config says actorder or desc_act, and the index of its groups is missing")
+		m.fail(values, "the config specifies actorder or desc_act, and the index of its groups is missing")
 	}
 }
 
-// floats returns a part with a number for each group, and the one that scales scales.
-func (m *module) floats(r role, lines, positions int) grid {
+// partGrid returns the grid of a part that has a number for each group. If there is a global factor
+// or divisor, it scales these numbers.
+func (m *module) partGrid(r role, lines, positions int) grid {
 	want := slices.Concat(m.outer, []int{lines, positions})
 	if m.tensor[r].Len() == 1 && !slices.ContainsFunc(want, func(n int) bool { return n != 1 }) {
 		m.reshape(r, want...)
@@ -180,24 +194,29 @@ func (m *module) floats(r role, lines, positions int) grid {
 	}
 	for _, by := range []role{factor, divisor} {
 		if m.has(by) {
-			return floats(t, m.flatten(by, 1), by == divisor)
+			return floatGrid(t, m.flatten(by, 1), by == divisor)
 		}
 	}
-	return floats(t, safetensors.Tensor{}, false)
+	return floatGrid(t, safetensors.Tensor{}, false)
 }
 
-// wordsFor returns how many words of 32 bits hold n codes.
-func wordsFor(n, bits int) int { return n/32*bits + cdiv(n%32*bits, 32) }
-
-// zeros returns zero points: packed down the rows, or one by one.
+// zeros returns the grid of zero points. They are packed down the rows, or stored one by one.
 func (m *module) zeros(lines, positions int) grid {
+	stored := func(number float32) float32 { return number }
+	var all grid
 	if m.tensor[zeros].DType() == i8 {
-		return m.floats(zeros, lines, positions)
+		all = m.partGrid(zeros, lines, positions)
+	} else {
+		z := *m.matrix.values
+		z.stored, z.down = m.sized(zeros, wordsFor(lines, m.bits), positions), true
+		if m.config.plusOne {
+			z.numbers = nextNumbers[m.bits]
+			stored = func(number float32) float32 { return float32((int(number) - 1) & (1<<m.bits - 1)) }
+		}
+		all = (&matrix{values: &z, height: 1, length: 1}).read
 	}
-	z := *m.matrix.values
-	z.stored, z.down = m.sized(zeros, wordsFor(lines, m.bits), positions), true
-	if m.config.plusOne {
-		z.numbers = nextNumbers[m.bits]
+	if m.settings.symmetric {
+		return m.checkedZeros(all, stored)
 	}
-	return (&matrix{values: &z, height: 1, length: 1}).read
+	return all
 }

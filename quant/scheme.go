@@ -13,45 +13,47 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A Scheme is a way to quantise, in a layout of compressed-tensors.
+// A Scheme selects how to quantise, and so a layout of compressed-tensors.
 type Scheme string
 
-// The schemes, and the presets of compressed-tensors whose weights they have. They need
-// no calibration; inputs stay as they are, or are quantised as the model runs.
+// These are the schemes, with the presets of compressed-tensors that store weights in the same way.
+// They need no calibration: inputs are not quantised, or are quantised while the model runs.
 const (
-	FP8Block   Scheme = "fp8-block"   // F8_E4M3, a scale for a block of 128×128 (FP8_BLOCK)
-	FP8Channel Scheme = "fp8-channel" // F8_E4M3, a scale for a row (FP8_DYNAMIC)
-	NVFP4      Scheme = "nvfp4"       // E2M1, an F8_E4M3 scale for 16 columns, one scale for those (NVFP4A16)
-	MXFP4      Scheme = "mxfp4"       // E2M1, a power of two for 32 columns (MXFP4A16)
-	Int4       Scheme = "int4"        // 4-bit integers, a scale for 128 columns (W4A16)
-	Int8       Scheme = "int8"        // 8-bit integers, a scale for 128 columns (W8A16)
+	FP8Block   Scheme = "fp8-block"   // F8_E4M3, with a scale for each block of 128×128 (FP8_BLOCK)
+	FP8Channel Scheme = "fp8-channel" // F8_E4M3, with a scale for each row (FP8_DYNAMIC)
+	NVFP4      Scheme = "nvfp4"       // E2M1, with an F8_E4M3 scale for every 16 columns, and a scale of these scales (NVFP4A16)
+	MXFP4      Scheme = "mxfp4"       // E2M1, with a power of two for every 32 columns (MXFP4A16)
+	Int4       Scheme = "int4"        // 4-bit integers, with a scale for every 128 columns (W4A16)
+	Int8       Scheme = "int8"        // 8-bit integers, with a scale for every 128 columns (W8A16)
 )
 
-// A Recipe is how Quantize quantises.
+// A Recipe specifies which tensors Quantize quantises, and how.
 type Recipe struct {
 	Scheme Scheme
 
-	// Targets selects the tensors to quantise: each must be a matrix of BF16, F16 or F32
-	// whose name ends in ".weight", with columns in whole groups. nil selects all such
-	// matrices but those whose names speak of embeddings, routers, norms or lm_head.
+	// Targets selects the tensors to quantise. Each must be a matrix of BF16, F16 or F32 whose name
+	// ends in ".weight", with columns in whole groups. If Targets is nil, all such matrices are
+	// selected, except those whose names suggest embeddings, routers, norms or lm_head.
 	Targets func(name string, t safetensors.Tensor) bool
 }
 
-// A preset is how a scheme quantises, into a layout of compressed-tensors. A scale is for
-// height rows and width columns; 0 stands for all.
+// A preset holds the details of a scheme, which quantises into a layout of compressed-tensors.
+// height rows and width columns share a scale; 0 means all rows or columns. Presets must not be
+// modified.
 type preset struct {
-	format        string // of the layout
+	format        string // name of the layout in compressed-tensors
 	height, width int
 	bits          int
-	pack          func(x []float32) []byte // rounds numbers to the values
-	reach         float32                  // half of the range of values; a scale maps it to the largest number
-	scale         safetensors.DType        // of the scales; 0: that of the tensor
-	weights       object                   // of the config
+	pack          func(x []float32) []byte // rounds numbers to values and packs them
+	reach         float32                  // half of the range of values; a scale maps it to the largest magnitude
+	scale         safetensors.DType        // dtype of the scales; 0 means the dtype of the tensor
+	weights       object                   // settings of weights and inputs, for the config
 	inputs        object
 }
 
 type object = map[string]any
 
+// weightsOf returns the settings of weights or inputs for a config. more has additional keys.
 func weightsOf(bits int, kind, strategy string, group any, more object) object {
 	w := object{"num_bits": bits, "type": kind, "symmetric": true, "strategy": strategy, "group_size": group, "dynamic": false}
 	maps.Copy(w, more)
@@ -69,28 +71,29 @@ var presets = map[Scheme]preset{
 	Int8:  {"pack-quantized", 1, 128, 8, packCodes(8, codeInt8), 127.5, 0, weightsOf(8, "int", "group", 128, nil), nil},
 }
 
-// Quantize returns a checkpoint in which the targets of a recipe are quantised: each as
-// values and scales, in the layout of compressed-tensors, which transformers and vLLM
-// load. The other tensors stay as they are. config is a JSON object with the
-// quantization_config that belongs in config.json.
+// Quantize returns a checkpoint in which the targets of a recipe are quantised. Each target becomes
+// values and scales in the layout of compressed-tensors, which transformers and vLLM load. The
+// other tensors stay unchanged. config is a JSON object with the quantization_config that belongs
+// in config.json.
 //
-// Values are rounded to the nearest, ties to even, and scales map the largest value of
-// their block to the largest number, as the minmax observers of compressed-tensors do,
-// in the arithmetic of the tensor's dtype: the bytes are those of compressed-tensors.
-// With NVFP4, the projections that vLLM fuses (q, k and v; gate and up) share their
-// global scale.
+// Values are rounded to the nearest, ties to even, and scales map the largest value of their block
+// to the largest number, as the minmax observers of compressed-tensors do in the arithmetic of the
+// tensor's dtype: the bytes are those of compressed-tensors. With NVFP4, the projections that vLLM
+// fuses (q, k and v; gate and up) share their global scale.
 //
-// A target that does not fit is an error. Tensors that are quantised already are an error,
-// too: the config would not say how.
+// Weights with three dimensions, such as those of fused experts, are not quantised: the config
+// lists them, and the modules that contain them, as ignored. A target that does not meet the
+// conditions of Recipe.Targets is an error. So are tensors that are quantised already, since the
+// config would not describe them.
 //
-// The results are lazy: they read and quantise a band of rows at a time when they are
-// read. Neither map is modified.
+// The results are lazy: they read and quantise a band of rows at a time when they are read. Neither
+// map is modified.
 func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[string]safetensors.Tensor, config []byte, err error) {
 	defer func() { err = prefix.Add(err) }()
 	defer catch(&err)
 	p, ok := presets[r.Scheme]
 	if !ok {
-		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(r.Scheme), slices.Sorted(maps.Keys(presets)))
+		return nil, nil, fmt.Errorf("scheme %q is not one of %v", string(r.Scheme), slices.Sorted(maps.Keys(presets)))
 	}
 	nothing, _ := parseConfig(nil)
 	modules, _, err := findModules(tensors, nothing)
@@ -112,6 +115,12 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 			result[name] = t
 			if isWeight && len(t.Shape()) == 2 {
 				ignore[module] = true
+			}
+			if isFused(name, t) { // loaders look for the module, or for the parameter
+				ignore[module] = true
+				if dot := strings.LastIndexByte(name, '.'); dot > 0 && !isWeight {
+					ignore[name[:dot]] = true
+				}
 			}
 			continue
 		case problem != nil:
@@ -136,10 +145,12 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	return result, text, err
 }
 
-// refuses says why a tensor cannot be quantised, nil if it can.
+// refuses returns the reason why a tensor cannot be quantised, or nil if it can.
 func (p preset) refuses(name string, t safetensors.Tensor) error {
 	shape := t.Shape()
 	switch {
+	case isFused(name, t):
+		return fmt.Errorf("%v holds several matrices, such as those of fused experts, but the layouts of compressed-tensors have one for each module, so that it stays unchanged", t)
 	case !strings.HasSuffix(name, ".weight"):
 		return fmt.Errorf("its name does not end in .weight")
 	case !slices.Contains(isFloat, t.DType()) || len(shape) != 2 || t.Len() == 0:
@@ -150,14 +161,22 @@ func (p preset) refuses(name string, t safetensors.Tensor) error {
 	return nil
 }
 
-// unusual matches the names of weights that are not quantised unless somebody says otherwise.
+// isFused reports whether a tensor holds several weights, such as the weights of all experts of a
+// layer. Convolutions also have three dimensions, but are not fused.
+func isFused(name string, t safetensors.Tensor) bool {
+	shape := t.Shape()
+	return slices.Contains(isFloat, t.DType()) && len(shape) == 3 && min(shape[1], shape[2]) > 1 && !strings.Contains(strings.ToLower(name), "conv") && !unusual.MatchString(name)
+}
+
+// unusual matches the names of weights that are not quantised unless Targets selects them.
 var unusual = regexp.MustCompile(`(?i)embed|norm|(^|\.)(gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
 
-// fused are the projections that vLLM joins into one. Each is in one group.
+// fused lists groups of projections that vLLM joins into one matrix. A projection is in one group
+// only.
 var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}, {"w1", "w3"}}
 
-// together returns the tensors that share a global scale with the weight of a module, which
-// is one of them, and the module of the first. All can be quantised.
+// together returns all tensors that share a global scale with the weight of a module, including
+// that weight, and the module of the first of them. All of them can be quantised.
 func (p preset) together(tensors map[string]safetensors.Tensor, module string) (first string, all []safetensors.Tensor) {
 	weight := tensors[module+".weight"]
 	dot := strings.LastIndexByte(module, '.') + 1
@@ -178,8 +197,8 @@ func (p preset) together(tensors map[string]safetensors.Tensor, module string) (
 	return module, []safetensors.Tensor{weight}
 }
 
-// split puts the parts that stand for a matrix into result: new names, since findModules
-// knows all of them.
+// split quantises a matrix and adds its parts to result. Their names cannot be in result yet,
+// because findModules would have found tensors with such names.
 func (p preset) split(result map[string]safetensors.Tensor, stem string, t safetensors.Tensor, global *once[float32]) (err error) {
 	l := layouts[slices.IndexFunc(layouts, func(l *layout) bool { return l.format == p.format })]
 	o, i := t.Shape()[0], t.Shape()[1]
@@ -199,7 +218,7 @@ func (p preset) split(result map[string]safetensors.Tensor, stem string, t safet
 			})
 		case shape:
 			made, err = safetensors.NewTensor(d, []int{2}, []int64{int64(o), int64(i)})
-		default: // zero points, and the index of groups
+		default: // zero points and the index of groups are not needed
 			continue
 		}
 		if err != nil {

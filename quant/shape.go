@@ -10,20 +10,22 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// layAlong lays codes along the columns, low bits first unless the layout has an order.
+// layAlong is for codes that are packed along the columns, with the first code in the low bits
+// unless the layout has an order.
 func layAlong(m *module) {
 	m.takeLines(2, 3)
 	m.matrix.width = m.codesIn(m.matrix.width)
 }
 
-// layDown lays codes down the rows, in words of 32 bits.
+// layDown is for codes that are packed down the rows, in words of 32 bits.
 func layDown(m *module) {
 	m.takeLines(2, 3)
 	m.matrix.lines = m.codesIn(m.matrix.lines)
 	m.matrix.values.down = true
 }
 
-// takeLines takes the values as lines, of a matrix, or of several where ranks allow it.
+// takeLines takes the values as the lines of a matrix, or of several matrices. The rank of the
+// values must be one of ranks: 2 for one matrix, 3 for several.
 func (m *module) takeLines(ranks ...int) {
 	m.checkRank(ranks...)
 	m.matrix.values.stored = m.upright(values)
@@ -32,7 +34,8 @@ func (m *module) takeLines(ranks ...int) {
 	m.outer, m.matrix.lines, m.matrix.width = have[:n], have[n], have[n+1]
 }
 
-// codesIn returns how many codes are in elements of the values.
+// codesIn returns the number of codes in a number of elements of the values. It panics with a
+// problem if that is not whole.
 func (m *module) codesIn(elements int) int {
 	d := m.tensor[values].DType()
 	if elements > math.MaxInt/d.Bits() || elements*d.Bits()%m.bits != 0 {
@@ -41,22 +44,24 @@ func (m *module) codesIn(elements int) int {
 	return elements * d.Bits() / m.bits
 }
 
-// layBlocks lays codes along the last two dimensions, which are blocks of 16 bytes.
+// layBlocks is for codes that are packed along the last two dimensions, which are blocks of 16
+// bytes.
 func layBlocks(m *module) {
 	have := m.tensor[values].Shape()
 	n := len(have) - 2
 	if n < 1 || have[n+1] != 16 || have[n] > math.MaxInt/16 {
-		m.fail(values, "its shape is %v, not that of blocks of 16 bytes", have)
+		m.fail(values, "its shape %v is not that of blocks of 16 bytes", have)
 	}
 	m.tensor[values] = m.must(values)(m.reshape(values, append(have[:n], have[n]*16)...).Bitcast(i32))
 	layDown(m)
 }
 
-// layWords lays integers along columns that do not fill their words: their shape is stored.
+// layWords is for codes that are packed along the columns, and need not fill the last word of a
+// row. A part contains the shape of the result.
 func layWords(m *module) {
 	m.takeLines(2)
 	b, err := safetensors.Append[byte](nil, m.tensor[shape])
-	m.check(shape, err)
+	m.check(shape, asRead(err))
 	words, size := int64(m.matrix.width), twoIntegers(b)
 	fits := func(bits int) bool {
 		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*int64(bits)+31)/32 == words
@@ -64,7 +69,7 @@ func layWords(m *module) {
 	if m.bits == 0 {
 		left := slices.DeleteFunc(slices.Clone(m.layout.sizes), func(bits int) bool { return !fits(bits) })
 		if len(left) > 1 {
-			m.fail(values, "codes of %d bits or of %d; only a config tells", left[0], left[1])
+			m.fail(values, "codes of %d bits or of %d; only a config specifies their number", left[0], left[1])
 		}
 		m.bits = append(left, 0)[0]
 	}
@@ -74,15 +79,16 @@ func layWords(m *module) {
 	m.matrix.width = int(size[1])
 }
 
-// readShapes reads the shapes of all modules together into memory: neighbors in a file are one
-// read. If that fails, each module reads its own, and says what is wrong.
+// readShapes reads the stored shapes of all modules into memory. It reads them together, because
+// neighbors in a file then take one read. If that fails, each module reads its own shape, and
+// returns the error.
 func readShapes(modules []*module) {
 	modules = slices.DeleteFunc(slices.Clone(modules), func(m *module) bool { return !m.has(shape) })
 	stored := make([]safetensors.Tensor, len(modules))
 	for i, m := range modules {
-		stored[i], _ = m.tensor[shape].Bitcast(u8) // of integers: it cannot fail
+		stored[i], _ = m.tensor[shape].Bitcast(u8) // never fails for integers
 	}
-	all, _ := safetensors.Concat(0, stored...) // it fails if there are none
+	all, _ := safetensors.Concat(0, stored...) // fails only if there are no shapes
 	b, err := safetensors.Append[byte](nil, all)
 	if err != nil {
 		return
@@ -94,7 +100,7 @@ func readShapes(modules []*module) {
 	}
 }
 
-// twoIntegers returns those of 64 or of 32 bits that the bytes of a tensor are.
+// twoIntegers returns the two integers, of 64 or of 32 bits, in the bytes of a tensor.
 func twoIntegers(b []byte) []int64 {
 	if len(b) == 8 {
 		return []int64{int64(int32(binary.LittleEndian.Uint32(b))), int64(int32(binary.LittleEndian.Uint32(b[4:])))}
@@ -102,8 +108,8 @@ func twoIntegers(b []byte) []int64 {
 	return []int64{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))}
 }
 
-// layState lays codes along all elements, whose shape is in the JSON of bitsandbytes. It leaves
-// there what scaleElements takes.
+// layState is for codes that are packed along all elements. The shape of the result is in the JSON
+// of bitsandbytes, of which layState leaves the keys that scaleElements needs.
 func layState(m *module) {
 	s := readSection(fmt.Sprintf("tensor %s: %s: ", quote(m.name(state)), m.layout.name), m.tensor[state])
 	kind := s.word("quant_type", "nf4", "fp4")
@@ -113,7 +119,7 @@ func layState(m *module) {
 		m.fail(state, "quant_type is %s", kind)
 	}
 	bytes := m.must(values)(m.tensor[values].Bitcast(u8))
-	all, err := safetensors.NewTensorAt(u8, m.shape, m.matrix) // it has an element for each code
+	all, err := safetensors.NewTensorAt(u8, m.shape, m.matrix) // has an element for each code; only its size matters here
 	stored, n := bytes.Len(), all.Size()
 	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.shape) == 0 {
 		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.shape)), stored)

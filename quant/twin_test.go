@@ -126,6 +126,8 @@ func (t *twinMaker) floats() {
 		{"DeepSeek V4 expert", method("fp8", object{}), "group", "weight", i8, 4, "scale", e8m0, ""},
 		{"MXFP4", llm("mxfp4-pack-quantized", 4, "float", "group"), "group", "weight_packed", u8, 4, "weight_scale", u8, ""},
 		{"MXFP8", llm("mxfp8-quantized", 8, "float", "group"), "group", "weight", e4m3, 8, "weight_scale", u8, ""},
+		{"MXFP8 of ModelOpt", method("modelopt", object{"quant_algo": "MXFP8", "group_size": 32}), "group", "weight", e4m3, 8, "weight_scale", u8, "input_scale"},
+		{"MXFP8 by another name of its scales", method("mxfp8", object{}), "group", "weight", e4m3, 8, "weight_scale", e8m0, ""},
 		{"FP8 channel", llm("float-quantized", 8, "float", "channel"), "channel", "weight", e4m3, 8, "weight_scale", bf16, "input_scale"},
 		{"FP8 tensor", llm("float-quantized", 8, "float", "tensor"), "tensor", "weight", e4m3, 8, "weight_scale", bf16, "input_scale"},
 		{"FP8 block", llm("float-quantized", 8, "float", "block"), "block", "weight", e4m3, 8, "weight_scale", bf16, "input_scale"},
@@ -160,6 +162,20 @@ func (t *twinMaker) floats() {
 			q, s := m.values(w.name, d, bits, i, e, o), m.grid(w.name+"_scale_inv", safetensors.U8, e, cdiv(o, h), cdiv(i, l))
 			w.shape = []int{e, o, i}
 			w.at = func(x []int) float32 { return q(x[0]*o+x[1], x[2]) * s(x[0]*cdiv(o, h)+x[1]/h, x[2]/l) }
+		})
+	}
+	for _, stem := range []string{"a.gate_up_proj", "a.weight"} {
+		t.add("MXFP8 experts of ModelOpt, "+stem, func(m maker, w *twin) {
+			e, o, i := t.size(3), t.size(20), 32*t.size(3)
+			w.name = stem
+			w.config = text(object{"quantization": object{"quant_algo": "MIXED_PRECISION", "quantized_layers": object{"a": object{"quant_algo": "MXFP8", "group_size": 32}}}})
+			scales := "a.gate_up_proj_weight_scale"
+			if stem == "a.weight" {
+				scales = "a.weight_scale"
+			}
+			q, s := m.values(stem, e4m3, 8, i, e, o), m.grid(scales, u8, e, o, i/32)
+			w.shape = []int{e, o, i}
+			w.at = func(x []int) float32 { return q(x[0]*o+x[1], x[2]) * s(x[0]*o+x[1], x[2]/32) }
 		})
 	}
 	t.add("NVFP4", func(m maker, w *twin) {
@@ -332,8 +348,12 @@ func (t *twinMaker) comfy() {
 }
 
 func (t *twinMaker) bitsAndBytes() {
-	for _, nested := range []bool{false, true} {
-		t.add(fmt.Sprint("NF4 nested ", nested), func(m maker, w *twin) {
+	for _, c := range []struct {
+		kind   string
+		nested bool
+	}{{"nf4", false}, {"nf4", true}, {"fp4", false}} {
+		nested := c.nested
+		t.add(fmt.Sprint(strings.ToUpper(c.kind), " nested ", nested), func(m maker, w *twin) {
 			o, i, block, outer := t.size(20), t.size(60), t.size(40), t.size(5)
 			w.config = method("bitsandbytes", object{"load_in_4bit": true})
 			storage := safetensors.U8
@@ -343,7 +363,7 @@ func (t *twinMaker) bitsAndBytes() {
 			}
 			n := o * i
 			q, numbers := m.random(w.name, storage, cdiv(n, 2)*8/storage.Bits(), 1), m.grid(w.name+".quant_map", safetensors.F32, 16)
-			state := object{"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": []int{o, i}}
+			state := object{"quant_type": c.kind, "blocksize": block, "dtype": "bfloat16", "shape": []int{o, i}}
 			var scale func(k int) float32
 			if nested {
 				state["nested_blocksize"], state["nested_offset"] = outer, 0.1
@@ -355,7 +375,7 @@ func (t *twinMaker) bitsAndBytes() {
 				scale = func(k int) float32 { return s[k] }
 			}
 			json := []byte(text(state))
-			m.put(w.name+".quant_state.bitsandbytes__nf4", safetensors.U8, json, len(json))
+			m.put(w.name+".quant_state.bitsandbytes__"+c.kind, safetensors.U8, json, len(json))
 			w.matrix(o, i, func(r, c int) float32 {
 				e := r*i + c
 				return numbers(0, code(q, 4*(e^1), 4)) * scale(e/block)

@@ -83,6 +83,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
+// TestTwins compares dequantised tensors of every layout with a slow second implementation.
 func TestTwins(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, w := range twins(seed) {

@@ -6,17 +6,17 @@ import (
 	"io/fs"
 	"math"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/transport"
 )
 
-// preconditions returns header with the condition that the file is still the one
-// found at p. If-Match takes strong validators only (RFC 9110, section 13.1.1).
-// If-Range would not do: the server would answer with the whole new file.
+// preconditions returns a copy of header with the condition that the file has not changed since an
+// answer came from p. If-Match takes strong validators only (RFC 9110, section 13.1.1). If-Range is
+// not used, because a server would answer with the whole new file.
 func (p place) preconditions(header http.Header) http.Header {
 	header = header.Clone()
 	switch {
@@ -28,10 +28,11 @@ func (p place) preconditions(header http.Header) http.Header {
 	return header
 }
 
+// strong reports whether an ETag is a strong validator. Weak validators start with W/.
 func strong(etag string) bool { return strings.HasPrefix(etag, `"`) }
 
-// differs returns the evidence that q is another file than p, "" if there is
-// none.
+// differs returns the evidence that the answers at p and q are of different files, or "" if there
+// is no evidence.
 func (p place) differs(q place) string {
 	name, a, b := "Last-Modified", p.modified, q.modified
 	switch {
@@ -53,9 +54,10 @@ var errNoRanges error = prefix.Unsupported{
 	Err: errors.New("the server does not support range requests: it answered with the whole file"),
 }
 
-// check validates an answer to a request for the bytes from first to last of the
-// file found at want, or for all of it from a server without range requests. It returns
-// the range in the answer, which may end before last (RFC 9110, section 15.3.7).
+// check validates the answer to a request for the bytes from first to last, both inclusive. If the
+// server does not support range requests, the request was for the whole file. The answer came from
+// the place at and must match the place want. check returns the range that the answer contains,
+// which may end before last (RFC 9110, section 15.3.7).
 func (o *object) check(resp *http.Response, at, want place, first, last int64) (contentRange, error) {
 	opened, expected := o.size >= 0, http.StatusPartialContent
 	if o.noRanges {
@@ -100,7 +102,7 @@ func (o *object) check(resp *http.Response, at, want place, first, last int64) (
 	return r, nil
 }
 
-// checkEncoding refuses encoded content, which nobody asked for.
+// checkEncoding refuses encoded content, since the requests of this package accept none.
 func checkEncoding(resp *http.Response) error {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return fmt.Errorf("answered with Content-Encoding %s, expected none", quote(encoding))
@@ -115,27 +117,27 @@ type contentRange struct {
 	size        int64 // -1 if unknown
 }
 
-var contentRangeSyntax = regexp.MustCompile(`^(?i:bytes) ([0-9]{1,18})-([0-9]{1,18})/(?:([0-9]{1,18})|\*)$`)
-
+// parseContentRange parses "bytes FIRST-LAST/SIZE", where SIZE may be "*".
 func parseContentRange(text string) (r contentRange, ok bool) {
-	m := contentRangeSyntax.FindStringSubmatch(text)
-	if m == nil {
-		return r, false
-	}
-	r = contentRange{number(m[1]), number(m[2]), number(m[3])}
-	return r, r.first <= r.last && (r.size < 0 || r.last < r.size)
+	unit, rest, _ := strings.Cut(text, " ")
+	first, rest, _ := strings.Cut(rest, "-")
+	last, size, _ := strings.Cut(rest, "/")
+	r = contentRange{number(first), number(last), number(size)}
+	ok = strings.EqualFold(unit, "bytes") && r.first >= 0 && r.first <= r.last && (size == "*" || r.last < r.size)
+	return r, ok
 }
 
-// number returns the value of at most 18 digits, -1 for none.
+// number returns the value of a text of 1 to 18 digits, and -1 for any other text.
 func number(digits string) int64 {
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
+	if digits == "" || len(digits) > 18 || strings.Trim(digits, "0123456789") != "" {
 		return -1
 	}
+	n, _ := strconv.ParseInt(digits, 10, 64) // 18 digits always fit
 	return n
 }
 
-// refused reports whether a status means that a URL no longer works.
+// refused reports whether a status means that a URL no longer works, for example because it is a
+// signed URL that has expired.
 func refused(status int) bool {
 	return status >= 400 && !retryable(status) &&
 		status != http.StatusPreconditionFailed && status != http.StatusRequestedRangeNotSatisfiable
@@ -150,12 +152,19 @@ func statusText(resp *http.Response) string {
 	return quote(resp.Status)
 }
 
-// statusError is the error of an answer whose status is not the expected one.
+// statusError returns the error for an answer whose status is not the expected one.
 func statusError(resp *http.Response, expected int) error {
-	err := fmt.Errorf("status %s, expected %d %s", statusText(resp), expected, http.StatusText(expected))
-	if message := resp.Header.Get("X-Error-Message"); message != "" { // of the Hugging Face Hub
-		err = fmt.Errorf("%w (%s)", err, quote(message))
+	status := &transport.StatusError{
+		Status: resp.StatusCode, Code: resp.Header.Get("X-Error-Code"), Message: resp.Header.Get("X-Error-Message"),
+		Text: fmt.Sprintf("status %s, expected %d %s", statusText(resp), expected, http.StatusText(expected)),
 	}
+	if resp.Request != nil {
+		status.URL = resp.Request.URL
+	}
+	if status.Message != "" {
+		status.Text += fmt.Sprintf(" (%s)", quote(status.Message))
+	}
+	var err error = status
 	switch resp.StatusCode {
 	case http.StatusNotFound, http.StatusGone:
 		return fmt.Errorf("%w: %w", err, fs.ErrNotExist)

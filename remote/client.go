@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -17,13 +16,13 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// A Client opens files over HTTP. The zero value is ready to use. Methods may be
-// called concurrently; fields must not change meanwhile.
+// A Client opens files over HTTP. The zero value is ready to use. Methods may be called
+// concurrently; the fields must not be changed at the same time.
 type Client struct {
 	// HTTP sends the requests. It is not modified. Its CheckRedirect is called
 	// after the checks of this package, with the header that will be sent. If HTTP
-	// or its Transport is nil, the Client keeps enough idle connections for all
-	// requests in flight.
+	// or its Transport is nil, the Client uses a transport that keeps enough idle
+	// connections for all requests in flight.
 	HTTP *http.Client
 
 	// Header is added to each request to the host of the opened URL, and to no
@@ -75,17 +74,7 @@ func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
 	return prefix.Added(download(s, u))
 }
 
-// A session is what all requests of one Open share.
-type session struct {
-	pace
-	ctx    context.Context // until Close
-	http   http.Client     // a copy of the caller's
-	header http.Header     // for the host of the opened URL
-	slots  chan struct{}   // holds an element for each request in flight
-	served atomic.Int64    // tries that brought what they were sent for
-}
-
-// session returns what the requests of one Open share, and its URL.
+// session returns a new session for one Open, and the parsed URL.
 func (c *Client) session(ctx context.Context, rawURL string) (*session, *url.URL, error) {
 	u, err := parseURL(rawURL)
 	if err == nil {
@@ -100,8 +89,8 @@ func (c *Client) session(ctx context.Context, rawURL string) (*session, *url.URL
 	return s, u, nil
 }
 
-// checkHeader refuses names and values that net/http refuses to send: every try would
-// fail. The usual value is a token from a file, with the newline at its end.
+// checkHeader refuses names and values that net/http refuses to send, because every try would fail.
+// The usual cause is a token read from a file, with the newline at its end.
 func checkHeader(h http.Header) error {
 	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // RFC 9110, section 5.6.2
 	for name, values := range h {
@@ -128,11 +117,12 @@ func openFile(s *session, u *url.URL) (*safetensors.File, error) {
 	return f, openError(u, err)
 }
 
-// maxDownload limits what is read whole. It is the limit of safetensors.OpenShards.
+// maxDownload is the largest size in bytes of a file that is downloaded as a whole. It equals the
+// limit of safetensors.OpenShards for an index.
 const maxDownload = 64 << 20
 
-// download downloads the file at a URL. It asks for no compression: 64 KiB could become
-// maxDownload.
+// download returns the content of the file at a URL. It accepts no compression, because a body of
+// 64 KiB could expand to maxDownload.
 func download(s *session, u *url.URL) ([]byte, error) {
 	o := &object{session: s, url: u, size: -1, most: maxDownload, noRanges: true}
 	err := o.fetch([]part{{}})

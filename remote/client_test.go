@@ -69,6 +69,8 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 	require.Len(t, cdn.requests, 1)
 }
 
+// TestErrorsThatNoRetryHelps: a wrong certificate, a host that does not exist and the like end Open
+// at the first try, and the error shows no secret.
 func TestErrorsThatNoRetryHelps(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
@@ -192,6 +194,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// TestReadFile: a small file is read whole, with retries, and one above the limit is refused.
 func TestReadFile(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient()

@@ -16,10 +16,10 @@
 //
 // Package hub opens models on the Hugging Face Hub.
 //
-// The package-level function suits most programs. A [Client] carries its own
-// *http.Client or header, and reads small files next to a model. Its
-// [http.RoundTripper] sees every request, which is enough for metrics and rate limits;
-// [safetensors.Watch] is for progress.
+// The package-level function suits most programs. A [Client] can have its own
+// *http.Client and header, and also reads small files next to a model. Metrics and rate
+// limits can be added in its [http.RoundTripper], which sees every request; use
+// [safetensors.Watch] to show progress.
 //
 // The context given to Open governs the File as long as it is used: once the context
 // is done, all requests end, and reads that need one fail with its error. A deadline
@@ -30,16 +30,16 @@
 //
 // # Requests and consistency
 //
-// Opening a file costs one request if its header has at most 100,000 bytes, else
-// two. If a server answers 416 because the file is shorter than the first request, the
-// next one asks for all of it. Redirects add to that, once per file: the File remembers the
-// final URL until the server refuses it, as signed URLs expire.
+// Opening a file costs one request if its header has at most 100,000 bytes, otherwise
+// two. If a server answers 416 because the file is shorter than the requested range, the
+// next request asks for the whole file. Redirects add to that, once per file: the File
+// remembers the final URL until the server refuses it, because signed URLs expire.
 //
-// Each File has up to 20 requests in flight. It merges reads that are close together,
-// such as the rows of a slice or the tensors that several goroutines read, into one
-// request across gaps of up to 256 KiB; one request covers up to 8 MiB. Bodies go
-// straight into the memory of the caller, without the gaps: a request takes 32 KiB of
-// memory. To read many small tensors, use many goroutines or one Write.
+// Each File has up to 20 requests in flight. Reads that are close together, such as the
+// rows of a slice or the tensors that several goroutines read, are merged into one
+// request: across gaps of up to 256 KiB, up to 8 MiB in all. Bodies go straight into the
+// memory of the caller, without the gaps, so that a request takes 32 KiB of memory. To
+// read many small tensors, use many goroutines or one Write.
 //
 // Reads always see the file that was opened. The first answer pins its size and
 // its ETag, or Last-Modified if it has no ETag. Later requests carry If-Match or
@@ -59,22 +59,22 @@
 // for up to a minute.
 //
 // The next try starts where the last one ended. The count restarts after a try that
-// brought 1 KiB. There is no wait after a try that brought 64 KiB, or after an answer of
+// received 1 KiB. There is no wait after a try that received 64 KiB, or after an answer of
 // at least 1 KiB that was merely shorter than requested.
 //
-// A request that a server refuses with 429 or 503 is not given up while others of the
-// same Open are served. A host that takes no connection, and has not answered before, is
-// tried 3 times within a second. A transport that retries by itself can say so: if its
-// error has a method Tried() bool that returns true, the request is not sent again.
+// A request that a server refuses with 429 or 503 is repeated as long as other requests of
+// the same Open are served. A host that accepts no connection, and has not answered before,
+// is tried 3 times within a second. A transport that retries by itself returns an error with
+// a method Tried() bool that returns true: then the request is not sent again.
 //
 // # Security
 //
 // The Client's header and the user information of a URL go to the host of that URL and
 // to no other, not even a subdomain or another port, and not from https to http.
 // Redirects to another host are followed without them. Cookies are left to the jar of
-// the *http.Client. Errors name URLs without user information and query, which may hold
+// the *http.Client. Errors contain URLs without user information and query, which may hold
 // signatures; they quote a server's text and shorten it.
 //
 // Answers are untrusted input: each is checked against its request, and the header of
-// the file as that of any other.
+// the file is validated like that of any other file.
 package remote

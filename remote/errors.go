@@ -11,10 +11,10 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// openError is the error of opening the file at u; nil for nil.
+// openError returns err as the error of opening the file at u. It returns nil if err is nil.
 func openError(u *url.URL, err error) error { return prefix.OpenError(redact(u), err) }
 
-// getError is the error of a GET request for u; nil for nil.
+// getError returns err as the error of a GET request for u. It returns nil if err is nil.
 func getError(u *url.URL, err error) error {
 	if err == nil {
 		return nil
@@ -22,27 +22,27 @@ func getError(u *url.URL, err error) error {
 	return &fs.PathError{Op: http.MethodGet, Path: redact(u), Err: err}
 }
 
-// redact returns a URL for an error, without user information and query: in a
-// signed URL, the query is the key to the file.
+// redact returns a URL as an error may show it: without user information and query, because the
+// query of a signed URL gives access to the file.
 func redact(u *url.URL) string {
 	text := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
 	if len(text) > maxURL {
-		text = text[:maxURL] + "…" // ASCII, as String escapes all else
+		text = text[:maxURL] + "…" // text is ASCII, since String escapes everything else
 	}
 	return text
 }
 
-// Limits of the text in an error that a server chooses.
+// These constants limit the text of a server that is shown in an error.
 const (
-	maxQuote = 200
-	maxURL   = 1000
+	maxQuote = 200  // characters of a quoted text
+	maxURL   = 1000 // bytes of a URL
 )
 
-// quote quotes the text of a server, or the start of a long one.
+// quote quotes a text from a server, and shortens a long text to its start.
 func quote(text string) string { return fmt.Sprintf("%.*q", maxQuote, text) }
 
-// A foreign error comes from net/http. Its text may hold text of the server: a
-// malformed status or header line, the names in a certificate.
+// A foreign is an error of net/http. Its text may contain text of the server, such as a malformed
+// status or header line, or the names in a certificate.
 type foreign struct{ error }
 
 func (f *foreign) Error() string {

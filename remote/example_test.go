@@ -3,6 +3,8 @@ package remote_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"log"
 	"net/http"
@@ -82,6 +84,48 @@ func ExampleClient() {
 	}
 	fmt.Println(names)
 	// Output: [t]
+}
+
+// A model in a container registry, as an artifact of the CNCF ModelPack specification: each layer of
+// the manifest is a file, neither packed nor compressed, and a URL of its own. The token is that of
+// the registry.
+func ExampleClient_registry() {
+	weights := file("embedding").Data
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(weights))
+	server := serve(fstest.MapFS{
+		"v2/llama/blobs/" + digest: {Data: weights},
+		"v2/llama/manifests/step-2000": {Data: []byte(`{"layers": [{
+			"mediaType": "application/vnd.cncf.model.weight.v1.raw", "digest": "` + digest + `",
+			"annotations": {"org.cncf.model.filepath": "model.safetensors"}}]}`)},
+	})
+	defer server.Close()
+
+	ctx, repository := context.Background(), server.URL+"/v2/llama"
+	client := &remote.Client{Header: http.Header{
+		"Authorization": {"Bearer token"}, "Accept": {"application/vnd.oci.image.manifest.v1+json"},
+	}}
+	text, err := client.ReadFile(ctx, repository+"/manifests/step-2000")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var manifest struct {
+		Layers []struct {
+			Digest      string
+			Annotations map[string]string
+		}
+	}
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		log.Fatal(err)
+	}
+	for _, layer := range manifest.Layers {
+		f, err := client.Open(ctx, repository+"/blobs/"+layer.Digest)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer f.Close()
+		fmt.Println(layer.Annotations["org.cncf.model.filepath"], f)
+	}
+	// Output: model.safetensors 1 tensor, 48 bytes
 }
 
 // Rank 1 of 2 reads its rows of every tensor. Each read waits for an answer of the

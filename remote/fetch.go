@@ -7,9 +7,8 @@ import (
 	"net/http"
 )
 
-// fetch fills parts, which are in increasing order and do not overlap. It
-// requests the range that they span, and the rest of it after a failure. The
-// caller holds a slot.
+// fetch fills parts, which are in increasing order and do not overlap. It requests the range that
+// they span, and after a failure the rest of that range. The caller holds a slot of the session.
 func (o *object) fetch(parts []part) error {
 	s := &sink{parts: parts, pos: parts[0].off}
 	if o.size >= 0 && s.end() > o.size {
@@ -19,7 +18,7 @@ func (o *object) fetch(parts []part) error {
 	err := o.retry(new(int), func() (int64, error) {
 		x := o.exchange()
 		defer x.Close()
-		s.pos = max(s.pos, s.parts[0].off) // skip the rest of a gap: no try brought it
+		s.pos = max(s.pos, s.parts[0].off) // skips the rest of a gap, which no part needs
 		start, end := s.pos, s.end()
 		resp, at, want, err := o.ask(x, start, end-1)
 		if err == nil {
@@ -33,13 +32,13 @@ func (o *object) fetch(parts []part) error {
 	return getError(asked.url, err)
 }
 
-// ask requests the bytes from first to last. It returns the answer, its place,
-// and the place it must match.
+// ask requests the bytes from first to last, both inclusive. It returns the answer, the place at
+// which it came from, and the place want that it must match.
 //
-// It asks where the file was found before. If redirects led there and the
-// request is now refused, as signed URLs expire, it asks the original URL again.
+// It asks the place where the file was found before. If redirects led there and the request is now
+// refused, because signed URLs expire, it asks the original URL again.
 func (o *object) ask(x *exchange, first, last int64) (resp *http.Response, at, want place, err error) {
-	header := http.Header{"Accept-Encoding": {"identity"}} // ranges are of the encoded bytes
+	header := http.Header{"Accept-Encoding": {"identity"}} // with another encoding, a range would count encoded bytes
 	if !o.noRanges {
 		header["Range"] = []string{fmt.Sprintf("bytes=%d-%d", first, last)}
 	}
@@ -59,8 +58,8 @@ func (o *object) ask(x *exchange, first, last int64) (resp *http.Response, at, w
 	return resp, at, o.pinned, err
 }
 
-// receive checks an answer and reads the bytes that s lacks from it. The first
-// answer sets the size of the file and pins its version.
+// receive checks an answer, and reads from it the bytes that s still lacks. The first answer sets
+// the size of the file and pins its version.
 func (o *object) receive(s *sink, resp *http.Response, at, want place) error {
 	opening := o.size < 0
 	switch {
@@ -68,7 +67,7 @@ func (o *object) receive(s *sink, resp *http.Response, at, want place) error {
 		o.pinned = at
 		return o.receiveAll(resp)
 	case opening && !o.noRanges && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		o.noRanges = true // which newObject tries next
+		o.noRanges = true // newObject now requests the whole file
 		return statusError(resp, http.StatusPartialContent)
 	}
 	r, err := o.check(resp, at, want, s.pos, s.end()-1)
@@ -81,8 +80,8 @@ func (o *object) receive(s *sink, resp *http.Response, at, want place) error {
 		p := &s.parts[0]
 		p.dst = p.dst[:min(int64(len(p.dst)), o.size)]
 	}
-	if at.url != want.url { // not where it was found before
-		at.linked = "" // only redirects tell it
+	if at.url != want.url { // the file has moved
+		at.linked = "" // only redirects have X-Linked-Etag
 		o.found.Store(&at)
 	}
 	if err := s.readFrom(io.LimitReader(resp.Body, r.last+1-r.first)); err != nil {
@@ -91,8 +90,8 @@ func (o *object) receive(s *sink, resp *http.Response, at, want place) error {
 	return nil
 }
 
-// receiveAll reads a first answer that holds the whole file. It accepts one of at most
-// o.most bytes, and leaves a longer body unread.
+// receiveAll reads a first answer that contains the whole file. It accepts a body of at most o.most
+// bytes, and leaves a longer body unread.
 func (o *object) receiveAll(resp *http.Response) error {
 	if err := checkEncoding(resp); err != nil {
 		return err
@@ -114,18 +113,19 @@ func (o *object) receiveAll(resp *http.Response) error {
 	return nil
 }
 
-// A sink takes the bytes of a range in order, from one or more answers, and
-// keeps the wanted ones.
+// A sink takes the bytes of a range in order, from one or more answers. It stores the bytes that
+// belong to its parts, and drops the others.
 type sink struct {
-	parts []part // those not yet full
-	pos   int64  // of the next byte
+	parts []part // the parts that are not full yet
+	pos   int64  // offset of the next byte
 }
 
+// end returns the offset in the file at which the last part ends.
 func (s *sink) end() int64 { return s.parts[len(s.parts)-1].end() }
 
-// readFrom reads all that s lacks. If r ends early, the next call continues.
+// readFrom reads from r everything that s lacks. If r ends early, the next call continues.
 func (s *sink) readFrom(r io.Reader) error {
-	b := bufio.NewReaderSize(r, 32<<10) // parts may be small; large ones bypass it
+	b := bufio.NewReaderSize(r, 32<<10) // parts may be small; large parts bypass the buffer
 	for len(s.parts) > 0 {
 		p := s.parts[0]
 		n, err := b.Discard(int(max(p.off-s.pos, 0)))

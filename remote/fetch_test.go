@@ -195,6 +195,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
+// TestPauses: the pause before the next try follows Retry-After and RateLimit, and otherwise the
+// back-off.
 func TestPauses(t *testing.T) {
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
 	for _, c := range []struct {
@@ -246,11 +248,11 @@ func TestNumbersOfTheDoc(t *testing.T) {
 		fmt.Sprintf("one request if its header has at most %d,000 bytes", (firstRead-8)/1000),
 		fmt.Sprintf("up to %d requests in flight", inFlight),
 		fmt.Sprintf("gaps of up to %d KiB", maxGap>>10),
-		fmt.Sprintf("one request covers up to %d MiB", maxSpan>>20),
+		fmt.Sprintf("up to %d MiB in all", maxSpan>>20),
 		fmt.Sprintf("tried up to %d times", maxTries),
 		fmt.Sprintf("stalls for %d seconds", stallTimeout/time.Second),
-		fmt.Sprintf("a try that brought %d KiB. There", leastTry>>10),
-		fmt.Sprintf("no wait after a try that brought %d KiB", goodTry>>10),
+		fmt.Sprintf("a try that received %d KiB. There", leastTry>>10),
+		fmt.Sprintf("no wait after a try that received %d KiB", goodTry>>10),
 		fmt.Sprintf("tried %d times within a second", maxDials),
 		"from a quarter of a second to ten seconds",
 		"up to a minute",
@@ -260,6 +262,7 @@ func TestNumbersOfTheDoc(t *testing.T) {
 	require.Equal(t, [3]time.Duration{time.Second / 4, 10 * time.Second, time.Minute}, [3]time.Duration{firstPause, longestPause, longestAsked})
 }
 
+// TestBackOffGrows: pauses double up to the longest, and at most half of each is random.
 func TestBackOffGrows(t *testing.T) {
 	for failed := 1; failed < maxTries; failed++ {
 		longest := min(firstPause<<(failed-1), longestPause)
@@ -322,6 +325,8 @@ func TestBusyServer(t *testing.T) {
 	}
 }
 
+// TestContextEndsAll: when the context ends, all readers that wait get its error, and no request
+// goes on.
 func TestContextEndsAll(t *testing.T) {
 	const readers = 50
 	file := craft(100_000, 20_000_000)
@@ -356,6 +361,7 @@ func TestContextEndsAll(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
+// TestContextEndsPause: the end of the context also ends the pause before a retry.
 func TestContextEndsPause(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient()
@@ -370,6 +376,8 @@ func TestContextEndsPause(t *testing.T) {
 	pause(t.Context(), time.Nanosecond)
 }
 
+// TestParseContentRange has the spellings that are accepted, and those that are refused, among them
+// numbers that do not fit.
 func TestParseContentRange(t *testing.T) {
 	for text, want := range map[string]*contentRange{
 		"bytes 0-99/100":                      {0, 99, 100},

@@ -14,17 +14,21 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// FS returns the file at an http or https URL and those next to it as a file system, for
-// functions that take one, such as OpenFS of package torch. Names are relative to the URL, as
-// links in a page are; the last element of its path is the URL itself, with its query. HTTP has
-// no lists: Stat and ReadDir fail with [errors.ErrUnsupported]. ctx governs the files, too.
+// FS returns a file system that contains the file at an http or https URL and the files next to
+// it, for functions that take an [fs.FS], such as OpenFS of package torch. Names are relative to
+// the URL, as links in a page are. The name that equals the last element of the URL's path stands
+// for the URL itself, with its query. HTTP cannot list files, so Stat and ReadDir fail with
+// [errors.ErrUnsupported]. ctx also governs the files, as long as they are used.
 //
 // Open sends one request, for the first 100,008 bytes. A file is an [io.ReaderAt] and a
 // [safetensors.RangeReader] for concurrent use, with the guarantees of [Client.Open]. Read and
-// Close are not for concurrent use: they read the rest of the file with one more request, which
-// another one continues where it broke off. That works without range requests too, unless it breaks off;
-// ReadAt of a longer file then fails with [errors.ErrUnsupported], and Size is -1 if the server
-// does not tell it. Sys is the [http.Header] of the first answer. Errors are those of Client.Open.
+// Close must not be called concurrently. Read gets the rest of the file with one more request; if
+// that breaks off, another request continues there.
+//
+// If the server does not support range requests, Read works unless the answer breaks off, ReadAt
+// of a file of more than 100,008 bytes fails with [errors.ErrUnsupported], and Size is -1 if the
+// server does not send it. Sys returns the [http.Header] of the first answer. Errors are those of
+// Client.Open.
 func (c *Client) FS(ctx context.Context, rawURL string) (fs.FS, error) {
 	s, u, err := c.session(ctx, rawURL)
 	if err != nil {
@@ -33,7 +37,7 @@ func (c *Client) FS(ctx context.Context, rawURL string) (fs.FS, error) {
 	return fileSystem{s, u}, nil
 }
 
-// A fileSystem is the files next to a URL.
+// A fileSystem contains the file at a URL and the files next to it.
 type fileSystem struct {
 	*session
 	url *url.URL
@@ -43,6 +47,7 @@ func (f fileSystem) Stat(name string) (fs.FileInfo, error) { return nil, noList(
 
 func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) { return nil, noList("readdir", name) }
 
+// noList returns the error for operations that need a list of files.
 func noList(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("HTTP has no lists of files: %w", errors.ErrUnsupported)}
 }
@@ -56,7 +61,7 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 	}
 	u := f.url
 	if path.Base(u.Path) != name || u.Path[len(u.Path)-1] == '/' {
-		u = u.ResolveReference(&url.URL{Path: "./" + name}) // the first element may have a colon
+		u = u.ResolveReference(&url.URL{Path: "./" + name}) // "./", because the first element may have a colon
 	}
 	o, err := newObject(f.session, u)
 	if o.noRanges = errors.Is(err, errNoRanges); err != nil && !o.noRanges {
@@ -66,16 +71,16 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 	return &file{object: o, name: path.Base(name)}, nil
 }
 
-// A file is an object as an fs.File.
+// A file is an object with the methods of an fs.File.
 type file struct {
 	*object
 	name string
 
-	pos    int64     // of Read
-	x      *exchange // of the answer that Read reads; nil: there is none
-	body   io.Reader // of that
-	from   int64     // where it begins
-	failed int       // answers in sequence that broke off early
+	pos    int64     // offset in the file that Read continues at
+	x      *exchange // the exchange that Read reads from, or nil
+	body   io.Reader // the body of its answer
+	from   int64     // offset in the file at which that body begins
+	failed int       // number of answers in a row that broke off early
 }
 
 func (f *file) Stat() (fs.FileInfo, error) { return f, nil }
@@ -114,7 +119,7 @@ func (f *file) Read(p []byte) (n int, err error) {
 		n, err = f.body.Read(p)
 		f.pos += int64(n)
 		switch {
-		case n > 0 || err == nil: // an error comes again
+		case n > 0 || err == nil: // the next Read returns the error again
 			return 0, nil
 		case err == io.EOF && (f.pos == f.size || f.size < 0):
 			end = true
@@ -124,7 +129,7 @@ func (f *file) Read(p []byte) (n int, err error) {
 		}
 		err = f.x.cause(err)
 		if t := new(temporary); f.noRanges && errors.As(err, &t) {
-			return 0, fmt.Errorf("%w after %d bytes", t.error, f.pos) // another answer would begin again
+			return 0, fmt.Errorf("%w after %d bytes", t.error, f.pos) // another answer would start at the beginning of the file
 		}
 		f.Close()
 		return f.pos - f.from, fmt.Errorf("%w after %d bytes", err, f.pos)
@@ -147,7 +152,7 @@ func (f *file) send() (place, error) {
 	return at, err
 }
 
-// Close ends the request of Read.
+// Close ends the request of Read, if there is one.
 func (f *file) Close() error {
 	if f.x != nil {
 		f.x.Close()

@@ -160,6 +160,7 @@ func TestTextOfServersIsBounded(t *testing.T) {
 	}
 }
 
+// TestURLsAreCut: the longest URL that an error shows whole, and one that is longer.
 func TestURLsAreCut(t *testing.T) {
 	for n, want := range map[int]int{1000: 1000, 1001: 1000 + len("…")} {
 		u := &url.URL{Scheme: "http", Host: "h", Path: "/" + strings.Repeat("x", n-len("http://h/"))}
@@ -167,6 +168,8 @@ func TestURLsAreCut(t *testing.T) {
 	}
 }
 
+// TestForeignErrorsKeepTheirCause: the text of an error from net/http is quoted or cut if it is
+// odd, and errors.As still finds its cause.
 func TestForeignErrorsKeepTheirCause(t *testing.T) {
 	for text, want := range map[string]string{
 		"short":                  "short",

@@ -8,22 +8,21 @@ import (
 )
 
 const (
-	// maxGap is the largest gap between two reads that is read and dropped
-	// to save a request. At 50 ms per round trip and 20 requests in flight, one
-	// more request costs 2.5 ms: in that time a connection of 100 MB/s brings
-	// 250 kB.
+	// maxGap is the largest gap in bytes between two reads that is downloaded and dropped to save a
+	// request. At 50 ms per round trip and 20 requests in flight, one more request costs 2.5 ms, in
+	// which a connection of 100 MB/s transfers 250 kB.
 	maxGap = 256 << 10
 
-	// maxSpan is the longest range of one request, except for the rest of a
-	// header: long enough to make the round trip cheap, short enough for a tensor
-	// to need several requests, which run concurrently.
+	// maxSpan is the longest range of one request in bytes, except for the rest of a header. It is
+	// long enough to make the round trip cheap, and short enough that a large tensor takes several
+	// requests, which run concurrently.
 	maxSpan = 8 << 20
 
-	// maxParts bounds the memory for the parts of one request.
+	// maxParts is the largest number of parts of one request. It limits the memory that they take.
 	maxParts = 64 << 10
 )
 
-// A part is a wanted range of a file and the memory to fill with it.
+// A part is a range of a file, and the memory to read it into.
 type part struct {
 	off int64
 	dst []byte
@@ -31,28 +30,28 @@ type part struct {
 
 func (p part) end() int64 { return p.off + int64(len(p.dst)) }
 
-// A pending part is one that a ReadAt waits for.
+// A pending is a part that a call of ReadAt waits for.
 type pending struct {
 	part
 	done chan struct{} // closed once dst is filled, or err is set
 	err  error
 }
 
-// joins reports whether a request for n parts, from begin to end, takes one more before or
-// after them: one that is near and overlaps none.
+// joins reports whether p may be added to a request for n parts that span the bytes from begin to
+// end: p must lie before or after them, close to them, and overlap none of them.
 func joins(begin, end int64, n int, p part) bool {
 	length := max(end, p.end()) - min(begin, p.off)
 	gap := length - (end - begin) - int64(len(p.dst))
 	return 0 <= gap && gap <= maxGap && length <= maxSpan && n < maxParts
 }
 
-// A queue holds the reads that no request has taken yet, by offset.
+// A queue holds the reads that no request has taken yet, in the order of their offsets.
 type queue struct {
 	mu      sync.Mutex
 	waiting []*pending
 }
 
-// add adds a read to the waiting ones.
+// add inserts a read into the waiting ones.
 func (q *queue) add(w *pending) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,8 +59,8 @@ func (q *queue) add(w *pending) {
 	q.waiting = slices.Insert(q.waiting, i, w)
 }
 
-// take removes a read and its near neighbors from the waiting ones and returns
-// them, or nil if w has already been taken.
+// take removes a read and its near neighbors from the queue and returns them. It returns nil if w
+// has already been taken.
 func (q *queue) take(w *pending) []*pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,7 +81,7 @@ func (q *queue) take(w *pending) []*pending {
 	return taken
 }
 
-// merge groups ranges into the parts of one request each.
+// merge groups ranges into lists of parts, one list for each request.
 func merge(ranges iter.Seq2[int64, []byte]) iter.Seq[[]part] {
 	return func(yield func([]part) bool) {
 		var parts []part

@@ -13,27 +13,27 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// An object is a file on a server, as an io.ReaderAt for concurrent use.
+// An object is a file on a server. Its ReadAt and ReadRanges may be called concurrently.
 type object struct {
 	*session
 	url      *url.URL
-	size     int64                  // -1 until the first answer
-	answer   http.Header            // the first
-	most     int64                  // of the bytes in a first answer that is the whole file
-	noRanges bool                   // the server does not support range requests
-	pinned   place                  // of the first answer, which later ones must match
-	found    atomic.Pointer[place]  // of the last answer: where to ask next; nil: at url
-	head     atomic.Pointer[[]byte] // the first bytes, until they are no longer of use
-	open     bool                   // the header has been read
-	reads    queue
+	size     int64                  // in bytes, or -1 before the first answer
+	answer   http.Header            // header of the first answer
+	most     int64                  // largest number of bytes of a first answer that is the whole file
+	noRanges bool                   // whether the server does not support range requests
+	pinned   place                  // place of the first answer, which later answers must match
+	found    atomic.Pointer[place]  // place of the last answer, which the next request goes to; nil stands for url
+	head     atomic.Pointer[[]byte] // the first bytes of the file, or nil when they are no longer needed
+	open     bool                   // whether the header of the safetensors file has been read
+	reads    queue                  // reads that wait for a request
 }
 
-// firstRead is the length of the longest range that a first request asks for: the
-// header length and a header of 100,000 bytes.
+// firstRead is the number of bytes that the first request asks for: the header length and a
+// header of 100,000 bytes.
 const firstRead = 8 + 100_000
 
-// newObject requests the start of a file, with a range that may reach beyond the end (RFC
-// 9110, section 14.1.2). A server that answers 416 to that is asked for the whole file.
+// newObject requests the start of a file, with a range that may reach beyond its end (RFC
+// 9110, section 14.1.2). If the server answers 416 to that, newObject requests the whole file.
 func newObject(s *session, u *url.URL) (*object, error) {
 	s.slots <- struct{}{}
 	defer func() { <-s.slots }()
@@ -48,12 +48,11 @@ func newObject(s *session, u *url.URL) (*object, error) {
 		return o, err
 	}
 	head = head[:min(firstRead, o.size)]
-	o.head.CompareAndSwap(nil, &head) // it is set if the answer was the whole file
+	o.head.CompareAndSwap(nil, &head) // head is already set if the answer was the whole file
 	return o, nil
 }
 
-// whole returns the content of a file that is short enough for the first answer, else
-// nil.
+// whole returns the content of the file if the first answer held all of it, otherwise nil.
 func (o *object) whole() []byte {
 	if head := o.head.Load(); head != nil && int64(len(*head)) == o.size {
 		return *head
@@ -61,7 +60,7 @@ func (o *object) whole() []byte {
 	return nil
 }
 
-// opened is called once NewFile has read the header.
+// opened records that NewFile has read the header. From then on, reads are merged.
 func (o *object) opened() {
 	if o.whole() == nil {
 		o.head.Store(nil)
@@ -98,7 +97,7 @@ func (o *object) read(p part) error {
 	switch {
 	case len(p.dst) == 0:
 		return nil
-	case !o.open: // the rest of a header: one request, whatever its length
+	case !o.open: // the rest of a header takes one request, whatever its length
 		o.slots <- struct{}{}
 		defer func() { <-o.slots }()
 		return o.fetch([]part{p})
@@ -113,15 +112,15 @@ func (o *object) read(p part) error {
 	case o.slots <- struct{}{}:
 	}
 	o.serve(w)
-	<-w.done // another read may have taken it
+	<-w.done // another request may have taken w
 	return w.err
 }
 
 var errAbandoned = errors.New("the request was abandoned")
 
-// serve sends the request for a waiting read and those near it, unless another one
-// has taken it. It gives its slot back. Every read taken gets an error, also if the
-// transport panics.
+// serve sends the request for a waiting read and the reads near it, unless another request has
+// taken that read, and then returns its slot. If the transport panics, every read in the request
+// fails with errAbandoned.
 func (o *object) serve(w *pending) {
 	defer func() { <-o.slots }()
 	taken := o.reads.take(w)
@@ -145,9 +144,9 @@ func (o *object) serve(w *pending) {
 var _ safetensors.RangeReader = (*object)(nil)
 
 // ReadRanges implements safetensors.RangeReader: it fills each slice with the
-// bytes at its offset, with few, concurrent requests. It merges ranges that are
-// in increasing order and do not overlap. Its memory does not grow with the
-// number of ranges.
+// bytes at its offset, with few requests that run concurrently. It merges ranges that
+// are in increasing order and do not overlap. The memory it needs does not grow with
+// the number of ranges.
 func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	if o.noRanges {
 		return openError(o.url, errNoRanges)
@@ -166,7 +165,7 @@ func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 		failed atomic.Pointer[error]
 	)
 	for parts := range merge(ranges) {
-		o.slots <- struct{}{} // before the next list is made: lists exist only in flight
+		o.slots <- struct{}{} // waits before merge makes the next list, so that only lists in flight take memory
 		if failed.Load() != nil {
 			<-o.slots
 			break

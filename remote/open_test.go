@@ -19,6 +19,8 @@ import (
 
 const indexFile = "model.safetensors.index.json"
 
+// TestOpenCostsOneRequestOrTwo counts the requests of Open for headers of sizes at and next to the
+// limit of the first one.
 func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	s := newServer(t)
 	const data = 3000
@@ -242,6 +244,8 @@ func TestOpenIndexConcurrently(t *testing.T) {
 	require.ErrorIs(t, errorOf(client.Open(t.Context(), s.add("/f/"+indexFile, manyShards()))), fs.ErrNotExist)
 }
 
+// TestOpenRefusesURL: what is not an absolute http or https URL is refused, and the error shows no
+// secret of it.
 func TestOpenRefusesURL(t *testing.T) {
 	for _, url := range []string{
 		"", "model.safetensors", "/model.safetensors", "//host/model", "file:///model", "ftp://host/m",

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A vetted transport removes a Location that is not a URL. http.Client would
+// A vetted transport removes a Location header that is not a URL, because http.Client would
 // quote it in an error, with any signature in its query.
 type vetted struct{ http.RoundTripper }
 
@@ -30,7 +30,7 @@ func (v vetted) RoundTrip(req *http.Request) (*http.Response, error) {
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	var parse *url.Error
-	if errors.As(err, &parse) { // its text holds the URL, with the secrets in it
+	if errors.As(err, &parse) { // the text of err would show the URL, with its secrets
 		return nil, fmt.Errorf("parsing a URL: %w", parse.Err)
 	}
 	if !isHTTP(u) {
@@ -43,12 +43,12 @@ func isHTTP(u *url.URL) bool {
 	return (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// A place is the source of an answer. It holds what the answer and the redirects
-// to it say about the file.
+// A place describes where an answer came from: its URL, and the headers of the answer and of the
+// redirects to it that identify the file.
 type place struct {
 	url     *url.URL
-	trusted bool   // reached without leaving the host of the first URL
-	linked  string // X-Linked-Etag of a hub: identifies the content, wherever the redirect leads
+	trusted bool   // whether no redirect has left the host of the first URL
+	linked  string // X-Linked-Etag of a hub, which identifies the content wherever the redirect leads
 
 	etag, modified string // ETag and Last-Modified of the answer
 }
@@ -57,7 +57,7 @@ type place struct {
 const maxRedirects = 10
 
 // get sends a GET request to a place and follows redirects. It returns the last
-// answer, whatever its status, with the exchange as its body, and its place.
+// answer, whatever its status, with the exchange as its body, and the place of that answer.
 //
 // http.Client alone would send custom headers to every host, and Authorization to
 // subdomains, to other ports and from https to http. CheckRedirect therefore
@@ -65,7 +65,7 @@ const maxRedirects = 10
 func (s *session) get(x *exchange, at place, header http.Header) (*http.Response, place, error) {
 	req, err := http.NewRequestWithContext(x.ctx, http.MethodGet, at.url.String(), nil)
 	if err != nil {
-		return nil, at, errors.New("the URL is not valid in a request") // err holds the query
+		return nil, at, errors.New("the URL is not valid in a request") // the text of err would show the query
 	}
 	req.Header = s.headerFor(at, header)
 	client := s.http
@@ -87,11 +87,11 @@ func (s *session) get(x *exchange, at place, header http.Header) (*http.Response
 		return nil
 	}
 	resp, err := client.Do(req)
-	if failed := new(url.Error); errors.As(err, &failed) { // its text holds the URL, with the secrets in it
+	if failed := new(url.Error); errors.As(err, &failed) { // its text would show the URL, with its secrets
 		err = failed.Err
 	}
 	switch {
-	case err != nil && resp != nil: // from CheckRedirect
+	case err != nil && resp != nil: // the error comes from CheckRedirect
 		return nil, at, err
 	case err != nil:
 		return nil, at, sendError(err)
@@ -102,8 +102,8 @@ func (s *session) get(x *exchange, at place, header http.Header) (*http.Response
 	return resp, at, nil
 }
 
-// headerFor returns the header of a request to a place: header and, if the place
-// is trusted, the header of the Client.
+// headerFor returns the header of a request to a place: header, and also the Client's header if
+// the place is trusted.
 func (s *session) headerFor(at place, header http.Header) http.Header {
 	h := http.Header{"User-Agent": {userAgent}}
 	if at.trusted {
@@ -111,7 +111,7 @@ func (s *session) headerFor(at place, header http.Header) http.Header {
 			h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 		}
 	}
-	maps.Copy(h, header.Clone()) // a policy may change it
+	maps.Copy(h, header.Clone()) // a clone, because the caller's CheckRedirect may change it
 	return h
 }
 
@@ -129,14 +129,14 @@ func (p place) follow(req *http.Request) (place, error) {
 	switch {
 	case !p.trusted:
 		u.User = nil
-	case u.User == nil: // an absolute URL of the same host
+	case u.User == nil: // the redirect is to an absolute URL of the same host
 		u.User = p.url.User
 	}
 	p.url = &u
 	return p, nil
 }
 
-// learn returns p with what a trusted answer says about the file.
+// learn returns p with the X-Linked-Etag of an answer, if p is trusted.
 func (p place) learn(h http.Header) place {
 	if linked := h.Get("X-Linked-Etag"); linked != "" && p.trusted {
 		p.linked = linked

@@ -89,6 +89,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
+// TestSameOrigin has pairs of URLs, and whether a secret for one may go to the other.
 func TestSameOrigin(t *testing.T) {
 	for _, c := range []struct {
 		to, from string

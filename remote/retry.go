@@ -10,39 +10,40 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
 const (
-	maxTries     = 8                // of a request that brings less than leastTry
-	maxDials     = 3                // of one to a host that has never answered: they take less than a second
+	maxTries     = 8                // tries of a request in a row that receive less than leastTry each
+	maxDials     = 3                // tries of a host that has never answered; together they take less than a second
 	leastTry     = 1 << 10          // bytes after which the count of tries restarts
 	goodTry      = 64 << 10         // bytes after which a failed try is followed by another without a pause
-	firstPause   = time.Second / 4  // before the second try; doubled before each later one
-	longestPause = 10 * time.Second // unless the server asks for more
-	longestAsked = time.Minute      // if it does
-	stallTimeout = 30 * time.Second
+	firstPause   = time.Second / 4  // pause before the second try; doubled before each later one
+	longestPause = 10 * time.Second // longest pause, unless the server asks for more
+	longestAsked = time.Minute      // longest pause that a server can ask for
+	stallTimeout = 30 * time.Second // time without a byte after which a try is canceled
 )
 
-// A temporary error is worth another try.
+// A temporary is an error after which another try may succeed.
 type temporary struct {
 	error
-	after time.Duration // the wait that the server asks for
-	short bool          // nothing went wrong: the answer holds less than was asked for
-	busy  bool          // the server refuses for now, with 429 or 503
-	dial  bool          // there was no connection to send the request on
+	after time.Duration // pause that the server asks for
+	short bool          // whether nothing failed, but the answer was shorter than requested
+	busy  bool          // whether the server refuses requests for now, with 429 or 503
+	dial  bool          // whether no connection could be made
 }
 
 func (t *temporary) Unwrap() error { return t.error }
 
-// A pace is how tries wait; the zero value waits in real time. Tests have others.
+// A pace decides how long tries wait. The zero value waits in real time; tests replace it.
 type pace struct {
-	pause func(ctx context.Context, d time.Duration) // waits for d or the end of ctx
-	stall time.Duration                              // how long a request may bring nothing
+	pause func(ctx context.Context, d time.Duration) // waits for d, or until ctx is done
+	stall time.Duration                              // time without a byte after which a try is canceled
 }
 
+// orReal returns p with real pauses and timeouts where p has none.
 func (p pace) orReal() pace {
 	if p.pause == nil {
 		p.pause = pause
@@ -51,16 +52,16 @@ func (p pace) orReal() pace {
 	return p
 }
 
-// retry calls try, which returns the number of bytes it brought, until it succeeds,
-// fails for good or has failed too often, which failed counts. A try that brings
-// leastTry bytes does not count, so the bytes still missing bound the number of tries.
-// The next one follows without a pause if the server merely sends less than it is asked
-// for, or if goodTry bytes came before the failure.
+// retry calls try, which returns the number of bytes it received, until try succeeds,
+// fails for good, or has failed too often. failed counts the failures in a row. A try that
+// receives leastTry bytes resets the count, so that the bytes still missing bound the number
+// of tries. The next try follows without a pause if the server merely sent less than
+// requested, or if goodTry bytes were received before the failure.
 //
-// A request is not given up on a busy server that has served another one of this
-// Open meanwhile: at its limit it refuses some of many requests again and again. A host
-// that takes no connection is given up soon, unless it has served one before: then it
-// may be restarting.
+// If a server is busy, retry does not give up as long as the server serves other requests of this
+// Open, because a server at its limit refuses some of many requests again and again. It gives up
+// early on a host that accepts no connection, unless that host has served a request before and may
+// be restarting.
 func (s *session) retry(failed *int, try func() (int64, error)) error {
 	seen := s.served.Load()
 	for {
@@ -101,8 +102,8 @@ func (s *session) retry(failed *int, try func() (int64, error)) error {
 	}
 }
 
-// backOff returns the wait after a number of failures. Half of it is random, so
-// that clients that failed together come back apart.
+// backOff returns the pause after a number of failures. Half of it is random, so
+// that clients that failed at the same time return at different times.
 func backOff(failed int) time.Duration {
 	d := min(firstPause<<(failed-1), longestPause)
 	return d/2 + rand.N(d/2)
@@ -116,16 +117,17 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// An exchange is one try, and the body of its answer. It is canceled when nothing arrives
-// for a while.
+// An exchange is one try of a request, and reads the body of its answer. It cancels the request
+// when no byte arrives for a while.
 type exchange struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	stall  time.Duration
-	watch  *time.Timer   // cancels after stall
-	body   io.ReadCloser // as it arrives; nil: there is no answer yet
+	stall  time.Duration // time without a byte after which ctx is canceled
+	watch  *time.Timer   // cancels ctx after stall
+	body   io.ReadCloser // the body of the answer, or nil before there is one
 }
 
+// exchange starts an exchange, which the caller must close.
 func (s *session) exchange() *exchange {
 	x := &exchange{stall: s.stall}
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
@@ -145,7 +147,7 @@ func (x *exchange) Close() error {
 
 var errStalled = &temporary{error: errors.New("the connection stalled")}
 
-// cause returns the cause of an error of the exchange.
+// cause returns errStalled if the exchange was canceled because it stalled, otherwise err.
 func (x *exchange) cause(err error) error {
 	if err != nil && context.Cause(x.ctx) == errStalled {
 		return errStalled
@@ -153,20 +155,20 @@ func (x *exchange) cause(err error) error {
 	return err
 }
 
-// Read reads the body of the answer. Its errors are temporary.
+// Read reads the body of the answer. Every error except io.EOF is temporary.
 func (x *exchange) Read(p []byte) (int, error) {
 	x.watch.Reset(x.stall)
 	n, err := x.body.Read(p)
-	x.watch.Stop() // a slow reader is no stalled server
+	x.watch.Stop() // a caller that reads slowly is not a server that stalls
 	if err != nil && err != io.EOF {
 		err = &temporary{error: &foreign{err}}
 	}
 	return n, err
 }
 
-// sendError returns the error of a request without an answer. It is temporary unless the
+// sendError returns the error of a request that got no answer. The error is temporary unless the
 // host does not exist, does not speak TLS or has the wrong certificate, or the transport
-// has retried already.
+// has already retried.
 func sendError(err error) error {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
@@ -183,8 +185,7 @@ func sendError(err error) error {
 	return &temporary{error: &foreign{err}, dial: dial}
 }
 
-// retryable reports whether a request may succeed later, by the status of its
-// answer.
+// retryable reports whether a request whose answer has this status may succeed later.
 func retryable(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -193,20 +194,27 @@ func retryable(status int) bool {
 	return status >= 500
 }
 
-// rateLimit finds the seconds until the limit resets in a RateLimit header
-// (draft-ietf-httpapi-ratelimit-headers). The Hugging Face Hub sends
-// "resolvers";r=0;t=55.
-var rateLimit = regexp.MustCompile(`;\s*t=(\d+)`)
+// rateLimitReset returns the number of seconds until the limit resets, as digits, from a RateLimit
+// header (draft-ietf-httpapi-ratelimit-headers), or "" if the header does not contain it. The
+// Hugging Face Hub sends "resolvers";r=0;t=55.
+func rateLimitReset(header string) string {
+	for _, parameter := range strings.Split(header, ";")[1:] {
+		if text, ok := strings.CutPrefix(strings.TrimLeft(parameter, " \t"), "t="); ok {
+			if digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]; digits != "" {
+				return digits
+			}
+		}
+	}
+	return ""
+}
 
-// askedPause returns the wait that an answer asks for before the next request.
+// askedPause returns the pause that an answer asks for before the next request.
 // Retry-After holds seconds or a date (RFC 9110, section 10.2.3). Answers of any status
-// may carry RateLimit; only with 429 is the limit reached.
+// may carry RateLimit, but only 429 means that the limit is reached.
 func askedPause(resp *http.Response, now time.Time) time.Duration {
 	text := resp.Header.Get("Retry-After")
 	if text == "" && resp.StatusCode == http.StatusTooManyRequests {
-		if m := rateLimit.FindStringSubmatch(resp.Header.Get("RateLimit")); m != nil {
-			text = m[1]
-		}
+		text = rateLimitReset(resp.Header.Get("RateLimit"))
 	}
 	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		return time.Duration(n) * time.Second

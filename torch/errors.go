@@ -8,12 +8,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A readError is an error of a reader: the bytes are not at fault.
+// A readError is an error of the caller's reader, so that the bytes of the file are not at fault.
 type readError struct{ error }
 
 func (e readError) Unwrap() error { return e.error }
 
-// A marked reader makes its errors readErrors.
+// A marked reader turns the errors of r, except io.EOF, into readErrors.
 type marked struct{ r io.ReaderAt }
 
 func (m marked) ReadAt(p []byte, off int64) (int, error) {
@@ -24,8 +24,8 @@ func (m marked) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// broken returns an error about the bytes of a file, or of a tensor in it, as a
-// FormatError, unless it is that of a reader.
+// broken returns err as a FormatError about a file, or about a tensor in it unless tensor is "". It
+// returns err unchanged if it comes from the caller's reader.
 func broken(tensor string, err error) error {
 	if errors.As(err, new(readError)) {
 		return err

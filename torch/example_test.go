@@ -63,7 +63,7 @@ func ExampleOpener() {
 		fmt.Println(name, t)
 	}
 	// Output:
-	// [before state_dict optimizer.state optimizer.state.0 optimizer.state.1] <nil>
+	// [before before.defaults before.config.b before.config.b.0 state_dict optimizer.state optimizer.state.0 optimizer.state.1] <nil>
 	// 0.exp_avg F32 [3,2]
 	// 0.exp_avg_sq F32 [3,2]
 	// 0.step F32 []

@@ -6,67 +6,84 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/rankfile"
 )
 
-// A flattened is the entries of nested containers under the paths that lead to them,
-// joined by dots.
+// A flattened holds the entries of nested containers. The name of an entry is the path that leads
+// to it, joined by dots.
 type flattened struct {
-	counts
+	*contained
+	*operation
 	tensors  map[string]*tensor
-	order    []string          // of the tensors
-	metadata map[string]string // nil if there is none
-	refused  map[string]error  // entries that are neither tensors nor metadata
+	parts    map[string]*pickle.Object // tensors of which this rank has only a part
+	order    []string                  // names of the tensors, in the order of the file
+	metadata map[string]string         // nil if there is none
+	refused  map[string]error          // reasons why entries are neither tensors nor metadata
+	objects  map[string]bool           // the refused entries that contain no tensor
 
-	visited, text int
+	looked map[any]bool // the results of holdsTensor, by container
 }
 
 const (
-	// maxVisited and maxText limit what containers that are in many places expand to.
-	maxVisited = 1 << 22
-	maxText    = 100_000_000 // bytes of names, shapes and metadata, as in a header
-
-	// perEntry and perDimension are what a tensor takes in a header at least, besides
-	// its name. Other entries count as much.
+	// perEntry and perDimension are the smallest numbers of bytes that a tensor takes in a header,
+	// besides its name. Other entries count as many.
 	perEntry     = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
 	perDimension = len("1,")
 )
 
-// errTooMuch is the error of contents that are too large.
+// errTooMuch reports that the contents of a file are too large.
 var errTooMuch = errors.New("its entries repeat the same containers too often, or their names are too long")
 
-// flatten returns the tensors in a dict, and the rest of it as metadata.
-func flatten(d dict) (*flattened, error) {
+// flatten returns the tensors in a dict, and the other entries as metadata. It charges all of them
+// to the operation.
+func flatten(d dict, o *operation) (*flattened, error) {
 	f := &flattened{
-		counts:  make(counts),
-		tensors: make(map[string]*tensor),
-		refused: make(map[string]error),
+		contained: newContained(),
+		operation: o,
+		tensors:   make(map[string]*tensor),
+		parts:     make(map[string]*pickle.Object),
+		refused:   make(map[string]error),
+		objects:   make(map[string]bool),
+		looked:    make(map[any]bool),
 	}
 	if isContainer(d.value) {
-		return f, f.entries(d.value, "", maxDepth)
+		return f.complete(f.addEntries(d.value, "", maxDepth))
 	}
 	name := bareTensor
 	if d.key != "" {
 		name = d.key[strings.LastIndexByte(d.key, '.')+1:]
 	}
-	return f, f.add(d.value, name, maxDepth)
+	return f.complete(f.add(d.value, name, maxDepth))
 }
 
-// entries adds the entries of a container. A module in a module is no entry itself: it may be
-// empty.
-func (f *flattened) entries(v any, path string, depth int) error {
+// complete returns f and err. If there is no error, but entries are missing because there are too
+// many, it returns errTooMuch.
+func (f *flattened) complete(err error) (*flattened, error) {
+	if err == nil && f.exhausted() {
+		err = errTooMuch
+	}
+	return f, err
+}
+
+// addEntries adds the entries of a container. A module within a module is not itself an entry, even
+// if it is empty.
+func (f *flattened) addEntries(v any, path string, depth int) error {
 	if depth == 0 {
 		f.refused[path] = errSelf
 		return nil
 	}
-	m, within := moduleOf(v)
-	if within {
-		f.visited += m.size() // of which some may be no entries
+	m, isModule := moduleOf(v)
+	if isModule {
+		f.look((maxLooks / maxVisited) * m.size()) // counts the names that the module contains, which may not all be entries
 	}
-	for e := range entriesOf(v) {
+	for e := range f.entries(v) {
 		key, ok := keyText(e.Key)
 		if !ok {
 			key = "<" + pickle.Describe(e.Key) + ">"
@@ -77,11 +94,12 @@ func (f *flattened) entries(v any, path string, depth int) error {
 		path := join(path, key)
 		if !ok {
 			f.refused[path] = fmt.Errorf("its key is %s", pickle.Describe(e.Key))
+			f.objects[path] = !f.holdsTensor(e.Value, maxDepth)
 			continue
 		}
 		add := f.add
-		if _, ok := moduleOf(e.Value); within && ok {
-			add = f.entries
+		if _, ok := moduleOf(e.Value); isModule && ok {
+			add = f.addEntries
 		}
 		if err := add(e.Value, path, depth-1); err != nil {
 			return err
@@ -90,11 +108,11 @@ func (f *flattened) entries(v any, path string, depth int) error {
 	return nil
 }
 
-// add adds a value.
+// add adds one value under the name path.
 func (f *flattened) add(v any, path string, depth int) error {
 	_, known := f.tensors[path]
 	_, refused := f.refused[path]
-	if _, twice := f.metadata[path]; known || refused || twice {
+	if _, twice := f.metadata[path]; known || refused || twice || f.parts[path] != nil {
 		return fmt.Errorf("two entries are named %.200q", path)
 	}
 	if t, ok := v.(*tensor); ok {
@@ -102,12 +120,17 @@ func (f *flattened) add(v any, path string, depth int) error {
 		f.order = append(f.order, path)
 		return f.charge(perDimension * len(t.shape))
 	}
-	if isContainer(v) && f.of(v) > 0 {
-		return f.entries(v, path, depth)
+	if _, ok := rankfile.IsPart(v); ok {
+		f.parts[path] = v.(*pickle.Object)
+		return f.charge(0)
+	}
+	if isContainer(v) && f.tensorsIn(v) > 0 {
+		return f.addEntries(v, path, depth)
 	}
 	text, why := f.metadataText(v, depth)
 	if why != nil {
 		f.refused[path] = why
+		f.objects[path] = !f.holdsTensor(v, maxDepth)
 		return f.charge(len(why.Error()))
 	}
 	if f.metadata == nil {
@@ -117,38 +140,108 @@ func (f *flattened) add(v any, path string, depth int) error {
 	return nil
 }
 
-// charge counts a visit of a value, and bytes of text.
-func (f *flattened) charge(text int) error {
-	f.visited++
-	f.text += text
-	if f.visited > maxVisited || f.text > maxText {
-		return errTooMuch
+// holdsTensor reports whether a value that cannot be read is a tensor or a storage, or contains
+// one: as an entry, or as an argument of an object of a program. It looks into each container once.
+// For a value that is nested too deeply it returns true, because that value was not inspected.
+func (f *flattened) holdsTensor(v any, depth int) (holds bool) {
+	inside := func(v any) bool { return f.holdsTensor(v, depth-1) }
+	var id any
+	switch v := v.(type) {
+	case *tensor, *storage:
+		return true
+	case *pickle.Object:
+		if v.Why != nil || isTensor(v) { // a function of PyTorch that was called in an unusual way
+			return true
+		}
+		id = v
+	case *pickle.Dict, *pickle.List:
+		id = v
+	case pickle.Tuple:
+		if id = identity(v); id == nil { // an empty tuple
+			return false
+		}
+	default:
+		return false
 	}
-	return nil
+	if answer, known := f.looked[id]; known {
+		return answer
+	}
+	if depth == 0 {
+		return true
+	}
+	f.looked[id] = false // the answer for a container that contains itself
+	switch v := v.(type) {
+	case *pickle.Object:
+		holds = inside(v.Args) || inside(v.State) || v.Dict != nil && inside(v.Dict) || v.List != nil && inside(v.List)
+	case *pickle.Dict:
+		holds = slices.ContainsFunc(v.Entries, func(e pickle.Entry) bool { return inside(e.Key) || inside(e.Value) })
+	case *pickle.List:
+		holds = slices.ContainsFunc(v.Items, inside)
+	case pickle.Tuple:
+		holds = slices.ContainsFunc(v, inside)
+	}
+	f.looked[id] = holds
+	return holds
 }
 
-// metadataText returns a value without tensors as the text of a metadata entry: a string
-// as it is, the rest as JSON.
+// metadataText returns a value without tensors as the text of a metadata entry: a string unchanged,
+// any other value as JSON.
 func (f *flattened) metadataText(v any, depth int) (string, error) {
 	if s, ok := v.(string); ok {
 		return s, f.charge(len(s))
 	}
 	b, err := f.appendJSON(nil, v, depth)
-	return string(b), err
+	return mem.Freeze(slices.Clip(b)), err
 }
 
-// appendJSON appends a value as JSON without spaces, for json.load of Python.
+// jsonSize returns the length of s as JSON, including the quotes.
+func jsonSize(s string) int {
+	n := len(`""`)
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t' || c == '\b' || c == '\f':
+			n += len(`\n`)
+		case c < ' ' || c == '<' || c == '>' || c == '&' || c == '\u2028' || c == '\u2029':
+			n += len(`\u0000`)
+		default:
+			n += utf8.RuneLen(c)
+		}
+	}
+	return n
+}
+
+// appendText appends s as JSON, which takes size bytes. It passes a long string to json.Marshal in
+// parts, because json.Marshal would hold the whole string twice.
+func appendText(b []byte, s string, size int) []byte {
+	b = append(slices.Grow(b, size), '"')
+	const most = 64 << 10
+	for len(s) > 0 {
+		n := min(len(s), most)
+		for n < len(s) && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		text, _ := json.Marshal(s[:n]) // a string never fails
+		b = append(b, text[1:len(text)-1]...)
+		s = s[n:]
+	}
+	return append(b, '"')
+}
+
+// appendJSON appends a value as JSON without spaces, in the spelling that json.load of Python
+// reads. depth limits the nesting of containers.
 func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
-	text, _ := v.(string)
-	if err := f.charge(len(text)); err != nil || len(b) > maxText {
+	text, size := "", 0
+	if s, ok := v.(string); ok {
+		text, size = s, jsonSize(s)
+	}
+	if err := f.charge(size); err != nil || len(b) > maxText {
 		return nil, fmt.Errorf("it is too large for metadata")
 	}
 	switch v := v.(type) {
 	case nil:
 		return append(b, "null"...), nil
 	case string:
-		text, err := json.Marshal(v)
-		return append(b, text...), err
+		return appendText(b, text, size), nil
 	case bool:
 		return strconv.AppendBool(b, v), nil
 	case int64:
@@ -165,8 +258,8 @@ func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
 	return f.appendContainer(b, v, depth)
 }
 
-// appendFloat appends a float as json.load of Python reads one: with a point or an
-// exponent, or as one of three words.
+// appendFloat appends a float in the spelling that json.load of Python reads as a float: with a
+// point or an exponent, or as NaN, Infinity or -Infinity.
 func appendFloat(b []byte, x float64) []byte {
 	switch {
 	case math.IsNaN(x):
@@ -176,7 +269,7 @@ func appendFloat(b []byte, x float64) []byte {
 	case math.IsInf(x, -1):
 		return append(b, "-Infinity"...)
 	}
-	text, _ := json.Marshal(x) // finite
+	text, _ := json.Marshal(x) // a finite number never fails
 	b = append(b, text...)
 	if !bytes.ContainsAny(text, ".e") {
 		b = append(b, ".0"...)
@@ -184,16 +277,16 @@ func appendFloat(b []byte, x float64) []byte {
 	return b
 }
 
-// appendContainer appends a dict as an object, a list or tuple as an array.
+// appendContainer appends a dict as a JSON object, and a list or a tuple as an array.
 func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) {
 	brackets := "[]"
-	_, isDict := v.(*pickle.Dict)
+	_, isDict := plain(v).(*pickle.Dict)
 	if isDict {
 		brackets = "{}"
 	}
 	b = append(b, brackets[0])
 	start := len(b)
-	for e := range entriesOf(v) {
+	for e := range f.entries(v) {
 		if len(b) > start {
 			b = append(b, ',')
 		}
@@ -202,11 +295,11 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 			if !ok {
 				return nil, fmt.Errorf("it has a key that is %s", pickle.Describe(e.Key))
 			}
-			if err := f.charge(len(key)); err != nil {
+			size := jsonSize(key)
+			if err := f.charge(size); err != nil {
 				return nil, err
 			}
-			text, _ := json.Marshal(key)
-			b = append(append(b, text...), ':')
+			b = append(appendText(b, key, size), ':')
 		}
 		var err error
 		if b, err = f.appendJSON(b, e.Value, depth-1); err != nil {
@@ -216,8 +309,9 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 	return append(b, brackets[1]), nil
 }
 
-// notTensor describes a value that cannot be read.
-func notTensor(v any, within bool) error {
+// notTensor returns the error for a value that is neither a tensor nor metadata. nested means that
+// the value lies in a container that is metadata otherwise.
+func notTensor(v any, nested bool) error {
 	o, ok := v.(*pickle.Object)
 	switch {
 	case ok && otherKind(o) != "":
@@ -226,7 +320,7 @@ func notTensor(v any, within bool) error {
 		return fmt.Errorf("%v: %w", o.Class, o.Why)
 	}
 	verb := "is"
-	if within {
+	if nested {
 		verb = "holds"
 	}
 	return fmt.Errorf("it %s %s", verb, pickle.Describe(v))

@@ -11,39 +11,40 @@ import (
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
-// An element is a dtype of PyTorch.
+// An element is a dtype of PyTorch, with the dtype of safetensors for the same elements.
 type element struct {
 	torchtype.Type
-	dtype safetensors.DType // 0 if safetensors has none
+	dtype safetensors.DType // 0 if safetensors has no such dtype
 }
 
-// elementOf adds the dtype of safetensors to one of PyTorch.
+// elementOf returns the element for a dtype of PyTorch. It passes ok on.
 func elementOf(t torchtype.Type, ok bool) (element, bool) {
 	e := element{Type: t}
 	if e.dtype.UnmarshalText([]byte(t.Safetensors)) != nil && t.Name == "float4_e2m1fn_x2" {
-		e.dtype = safetensors.F4 // of which it has two
+		e.dtype = safetensors.F4 // an element of the PyTorch dtype holds two F4 numbers
 	}
 	return e, ok
 }
 
-// rebuilders are the functions that make tensors, by the number of their arguments: a storage,
-// an offset, a shape and strides; then requires_grad and hooks; then a dtype. All but the first
-// may get metadata as well.
+// rebuilders maps the functions that make tensors to the number of their arguments: a storage, an
+// offset, a shape and strides; then requires_grad and hooks; then a dtype. All but the first
+// function may have one more argument, metadata.
 var rebuilders = map[pickle.Global]int{
 	{Module: "torch._utils", Name: "_rebuild_tensor"}:    4, // up to PyTorch 0.3
 	{Module: "torch._utils", Name: "_rebuild_tensor_v2"}: 6,
 	{Module: "torch._utils", Name: "_rebuild_tensor_v3"}: 7,
 }
 
-// parameters are what makes a Parameter of a tensor, by whether its attributes follow.
+// parameters are the functions that make a Parameter from a tensor. The value is true for the class
+// itself, which files of PyTorch up to 0.3 call.
 var parameters = map[pickle.Global]bool{
 	{Module: "torch._utils", Name: "_rebuild_parameter"}:            false,
 	{Module: "torch._utils", Name: "_rebuild_parameter_with_state"}: false,
 	{Module: "torch.nn.parameter", Name: "Parameter"}:               true, // up to PyTorch 0.3
 }
 
-// otherTensors are functions that make tensors of other kinds, and what to do about
-// them.
+// otherTensors maps functions that make tensors of other kinds to a description of the kind, with
+// advice for the user.
 var otherTensors = map[string]string{
 	"torch._utils._rebuild_qtensor":                       "a quantized tensor; dequantize it before saving",
 	"torch._utils._rebuild_sparse_tensor":                 "a sparse tensor; call to_dense before saving",
@@ -56,7 +57,8 @@ var otherTensors = map[string]string{
 	"torch._tensor._rebuild_from_type_v2":                 "a tensor of a subclass or with attributes",
 }
 
-// otherKind says what an object is that stands for tensors of another kind, "" for any other.
+// otherKind describes an object that stands for tensors of another kind. It returns "" for any
+// other object.
 func otherKind(o *pickle.Object) string {
 	if isQuantized(o.Class) {
 		return "a quantized module; dequantize it before saving, or save the state_dict"
@@ -64,8 +66,9 @@ func otherKind(o *pickle.Object) string {
 	return otherTensors[o.Class.String()]
 }
 
-// isQuantized reports whether a class is that of modules with weights that are no parameters:
-// of HQQ, or of PyTorch, but for those that models have before they are quantised.
+// isQuantized reports whether modules of a class have weights that are not parameters: the classes
+// of HQQ and of PyTorch's quantised modules, except those that models have before they are
+// quantised.
 func isQuantized(class pickle.Global) bool {
 	if class == (pickle.Global{Module: "hqq.core.quantize", Name: "HQQLinear"}) {
 		return true
@@ -75,7 +78,7 @@ func isQuantized(class pickle.Global) bool {
 		class.Name != "FloatFunctional" && class.Name != "FXFloatFunctional"
 }
 
-// newUnpickler returns an unpickler that makes tensors.
+// newUnpickler returns an unpickler that makes tensors and storages.
 func newUnpickler(r io.Reader, size int64) *pickle.Unpickler {
 	u := pickle.New(r, size)
 	u.Persistent = persistent
@@ -88,28 +91,41 @@ func newUnpickler(r io.Reader, size int64) *pickle.Unpickler {
 		}
 		return nil, nil
 	}
-	u.Build = func(v any) bool {
+	u.Build = func(v, state any) bool {
 		t, ok := v.(*tensor)
-		return ok && t.old
+		return ok && t.old && isOldState(state)
 	}
 	return u
 }
 
-// maxKey is the most bytes in the key of a storage, which PyTorch makes of a number. Each
-// tensor of the storage is looked up by it.
+// isOldState reports whether a state is one that Parameters of PyTorch up to 0.3 have:
+// requires_grad, volatile, hooks. From any other state, PyTorch would take elements.
+func isOldState(state any) bool {
+	t, ok := state.(pickle.Tuple)
+	if !ok || len(t) != 2 && len(t) != 3 {
+		return false
+	}
+	_, ok = t[0].(bool)
+	return ok
+}
+
+// maxKey is the largest number of bytes in the key of a storage. PyTorch makes the key from a
+// number. It is looked up for each tensor of the storage.
 const maxKey = 1000
 
-// A storage is the data of tensors, by its key in the file.
+// A storage describes the data of tensors, which the file holds under a key.
 type storage struct {
 	key     string
-	element element // of Width 1 and without a Name if it is untyped
-	numel   int64   // elements of it
-	offset  int64   // of the data in it, in elements, for views in old files
+	element element // for an untyped storage, Width is 1 and Name is empty
+	numel   int64   // number of elements
+	offset  int64   // element at which the data starts; not 0 for views in old files
+	view    string  // key of the view; "" if the storage is not a view
+	viewed  int64   // number of elements of the view
 	device  string
 }
 
-// check checks that the data of a storage has its size. Some bytes may be left, if
-// PyTorch sees the data as elements of another size.
+// check returns an error unless size, in bytes, is the size of the data. A few bytes may be left
+// over, because PyTorch may view the data as elements of another size.
 func (s *storage) check(size int64) error {
 	if size/int64(s.element.Width) != s.numel {
 		return fmt.Errorf("storage %.200q has %d bytes, not %d elements of %d bytes", s.key, size, s.numel, s.element.Width)
@@ -126,18 +142,17 @@ type tensor struct {
 	offset  int64
 	shape   []int
 	strides []int64
-	old     bool // a Parameter of up to PyTorch 0.3, whose attributes follow
+	old     bool // whether it is a Parameter of PyTorch up to 0.3, whose attributes follow
 }
 
 func (t *tensor) String() string { return "a tensor" }
 
-// persistent makes a storage of the tuple that stands for one:
-// ("storage", class, key, device, elements), in old files followed by None or a view
-// (key, offset, elements).
+// persistent makes a storage from its persistent id, a tuple ("storage", class, key, device,
+// elements). In old files a further item follows: None, or the view (key, offset, elements).
 func persistent(id any) (any, error) {
 	t, ok := id.(pickle.Tuple)
 	if !ok || len(t) != 5 && len(t) != 6 || t[0] != "storage" {
-		return nil, errors.New("a persistent id that is no storage")
+		return nil, errors.New("a persistent id that is not a storage")
 	}
 	s := &storage{element: element{Type: torchtype.Type{Width: 1, Number: 1}}}
 	class, ok1 := t[1].(pickle.Global)
@@ -151,28 +166,37 @@ func persistent(id any) (any, error) {
 	if class != (pickle.Global{Module: "torch.storage", Name: "UntypedStorage"}) {
 		var ok bool
 		if s.element, ok = elementOf(torchtype.OfStorage(class.Name)); !ok || class.Module != "torch" {
-			return nil, fmt.Errorf("%v is no class of storages", class)
+			return nil, fmt.Errorf("%v is not a class of storages", class)
 		}
 	}
 	if len(t) == 6 && t[5] != nil {
 		view, _ := t[5].(pickle.Tuple)
 		ok := len(view) == 3
+		var ok4, ok5 bool
 		if ok {
-			s.offset, ok = view[1].(int64)
+			s.view, ok = view[0].(string)
+			s.offset, ok4 = view[1].(int64)
+			s.viewed, ok5 = view[2].(int64)
 		}
-		if !ok || s.offset < 0 || s.offset > s.numel {
+		if !ok || !ok4 || !ok5 || s.view == "" || len(s.view) > maxKey || s.offset < 0 || s.viewed < 0 || s.viewed > s.numel || s.offset > s.numel-s.viewed {
 			return nil, errors.New("a storage whose view is invalid")
 		}
 	}
 	return s, nil
 }
 
-// newParameter returns the tensor of (tensor, requires_grad, hooks[, attributes]), or
-// what stands for a tensor of another kind.
+// newParameter returns the tensor in the arguments (tensor, requires_grad, hooks[, attributes]), or
+// the Object that stands for a tensor of another kind. old means that it may be given the state of
+// an old Parameter.
 func newParameter(args pickle.Tuple, old bool) (any, error) {
 	if len(args) > 0 {
 		switch t := args[0].(type) {
 		case *tensor:
+			if len(args) > 3 {
+				if err := checkState(args[3]); err != nil {
+					return nil, err
+				}
+			}
 			if len(args) > 3 && holdsCodes(t, args[3]) {
 				return nil, errors.New("a parameter quantized by a package such as bitsandbytes, whose attributes have the scales; save the state_dict")
 			}
@@ -182,13 +206,37 @@ func newParameter(args pickle.Tuple, old bool) (any, error) {
 			return t, nil
 		}
 	}
-	return nil, errors.New("its argument is no tensor")
+	return nil, errors.New("its argument is not a tensor")
 }
 
-// holdsCodes reports whether the attributes of a parameter say what its elements mean.
+// checkState refuses attributes of a Parameter with which PyTorch would replace its elements. The
+// attributes are a dict, or a pair of that dict and the dict of slots.
+func checkState(attributes any) error {
+	states := pickle.Tuple{attributes}
+	if pair, ok := attributes.(pickle.Tuple); ok {
+		states = pair
+	}
+	for _, state := range states {
+		d, ok := state.(*pickle.Dict)
+		if !ok && state != nil {
+			return fmt.Errorf("its attributes are %s", pickle.Describe(state))
+		}
+		for _, name := range []string{"data", "real", "imag", "__class__", "__dict__"} {
+			if ok {
+				if _, set := d.Get(name); set {
+					return fmt.Errorf("a parameter with an attribute %q, which changes its elements", name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// holdsCodes reports whether the attributes of a parameter mean that its elements are codes of
+// quantised values.
 func holdsCodes(t *tensor, attributes any) bool {
 	if pair, ok := attributes.(pickle.Tuple); ok && len(pair) > 0 {
-		attributes = pair[0] // the second is that of slots
+		attributes = pair[0] // the second item has the slots
 	}
 	d, ok := attributes.(*pickle.Dict)
 	if !ok {
@@ -198,7 +246,8 @@ func holdsCodes(t *tensor, attributes any) bool {
 	return state != nil || len(d.Entries) > 0 && strings.Contains(t.Name, "int")
 }
 
-// newTensor makes a tensor of the arguments of a function of rebuilders.
+// newTensor makes a tensor from the arguments of a function in rebuilders that usually has so many
+// arguments.
 func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
 	if extra := len(args) - usual; extra < 0 || extra > 1 || extra > 0 && usual == 4 {
 		return nil, fmt.Errorf("%d arguments, %d are expected", len(args), usual)
@@ -227,7 +276,7 @@ func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
 	if usual == 7 { // with a dtype
 		dtype, ok := args[6].(pickle.Global)
 		if t.element, ok1 = elementOf(torchtype.Of(dtype.Name)); !ok || !ok1 || dtype.Module != "torch" {
-			return nil, fmt.Errorf("%s is no dtype", pickle.Describe(args[6]))
+			return nil, fmt.Errorf("%s is not a dtype", pickle.Describe(args[6]))
 		}
 	}
 	switch {
@@ -242,15 +291,15 @@ func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
 	return t, nil
 }
 
-// checkMetadata refuses what changes the meaning of the elements: the bits of
-// tensors that are conjugated or negated when they are read.
+// checkMetadata refuses metadata that changes the meaning of the elements: the bits of tensors that
+// are conjugated or negated when they are read.
 func checkMetadata(metadata any) error {
 	if metadata == nil {
 		return nil
 	}
 	d, ok := metadata.(*pickle.Dict)
 	if !ok {
-		return fmt.Errorf("%s in place of the metadata of a tensor", pickle.Describe(metadata))
+		return fmt.Errorf("%s instead of the metadata of a tensor", pickle.Describe(metadata))
 	}
 	for _, e := range d.Entries {
 		if e.Value == false {
@@ -262,5 +311,5 @@ func checkMetadata(metadata any) error {
 	return nil
 }
 
-// maxRank is the most dimensions of a tensor.
+// maxRank is the largest number of dimensions of a tensor.
 const maxRank = 64

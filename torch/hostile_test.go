@@ -61,6 +61,7 @@ func dictOf(v string) string { return "\x80\x02}" + str("w") + v + "s." }
 
 const float4 = "torch\nFloatStorage"
 
+// TestHostilePickle: pickles that call functions, or lie about storages, are refused by name.
 func TestHostilePickle(t *testing.T) {
 	const reduce = "ccollections\nOrderedDict\n"
 	s := storageOf(float4, "0", 4)
@@ -79,22 +80,24 @@ func TestHostilePickle(t *testing.T) {
 		"call of a dtype":             {"ctorch\nfloat32\n)R.", `an object of "torch.float32"`},
 		"build of a tensor":           {tensorOf(s, 0, nums(4), nums(1)) + "}b.", "setting attributes of a tensor"},
 		"bytes":                       {dictOf("C\x01a"), `no tensors at the top level`},
-		"persistent text":             {dictOf(tensorOf(str("storage")+"Q", 0, nums(4), nums(1))), "a persistent id that is no storage"},
-		"persistent module":           {dictOf(tensorOf("("+str("module")+reduce+"NNNtQ", 0, nums(4), nums(1))), "a persistent id that is no storage"},
-		"storage of a dtype":          {dictOf(tensorOf(storageOf("torch\nfloat32", "0", 4), 0, nums(4), nums(1))), "torch.float32 is no class of storages"},
-		"storage of a function":       {dictOf(tensorOf(storageOf("collections\nOrderedDict", "0", 4), 0, nums(4), nums(1))), "collections.OrderedDict is no class of storages"},
+		"persistent text":             {dictOf(tensorOf(str("storage")+"Q", 0, nums(4), nums(1))), "a persistent id that is not a storage"},
+		"persistent module":           {dictOf(tensorOf("("+str("module")+reduce+"NNNtQ", 0, nums(4), nums(1))), "a persistent id that is not a storage"},
+		"storage of a dtype":          {dictOf(tensorOf(storageOf("torch\nfloat32", "0", 4), 0, nums(4), nums(1))), "torch.float32 is not a class of storages"},
+		"storage of a function":       {dictOf(tensorOf(storageOf("collections\nOrderedDict", "0", 4), 0, nums(4), nums(1))), "collections.OrderedDict is not a class of storages"},
 		"view of other elements": {dictOf("ctorch._utils\n_rebuild_tensor_v3\n((" + str("storage") + "ctorch\nByteStorage\n" + str("0") + str("cpu") + num(16) +
 			"(" + str("v") + num(4) + num(8) + "ttQ" + num(0) + nums(1) + nums(1) + "\x89}ctorch\nfloat32\ntR"), "a view of a storage of other elements than torch.float32"},
-		"storage of another module":   {dictOf(tensorOf(storageOf("other\nFloatStorage", "0", 4), 0, nums(4), nums(1))), "other.FloatStorage is no class of storages"},
+		"view at 1 of other elements": {dictOf("ctorch._utils\n_rebuild_tensor_v3\n((" + str("storage") + "ctorch\nByteStorage\n" + str("0") + str("cpu") + num(16) +
+			"(" + str("v") + num(1) + num(8) + "ttQ" + num(0) + nums(1) + nums(1) + "\x89}ctorch\nfloat32\ntR"), "a view of a storage of other elements than torch.float32"},
+		"storage of another module":   {dictOf(tensorOf(storageOf("other\nFloatStorage", "0", 4), 0, nums(4), nums(1))), "other.FloatStorage is not a class of storages"},
 		"negative size":               {dictOf(tensorOf(storageOf(float4, "0", -1), 0, nums(4), nums(1))), "a storage whose class, key, device or size is invalid"},
 		"tensor of a dict":            {dictOf(tensorOf("}", 0, nums(4), nums(1))), "its storage or its offset is invalid"},
-		"shape as list":               {dictOf(tensorOf(s, 0, "]", nums(1))), "its shape: a list of 0 in place of a tuple of integers"},
-		"shape of strings":            {dictOf(tensorOf(s, 0, "("+str("4")+"t", nums(1))), "its shape: a string in place of an integer"},
-		"huge dimension":              {dictOf(tensorOf(s, 0, "(\x8a\x09"+strings.Repeat("\x01", 9)+"t", nums(1))), "its shape: an int in place of an integer"},
+		"shape as list":               {dictOf(tensorOf(s, 0, "]", nums(1))), "its shape: a list of 0 instead of a tuple of integers"},
+		"shape of strings":            {dictOf(tensorOf(s, 0, "("+str("4")+"t", nums(1))), "its shape: a string instead of an integer"},
+		"huge dimension":              {dictOf(tensorOf(s, 0, "(\x8a\x09"+strings.Repeat("\x01", 9)+"t", nums(1))), "its shape: an int instead of an integer"},
 		"few arguments":               {dictOf("ctorch._utils\n_rebuild_tensor_v2\n)R"), "0 arguments, 6 are expected"},
 		"many arguments":              {dictOf(strings.TrimSuffix(whole4, "tR") + "NNtR"), "8 arguments, 6 are expected"},
 		"many arguments, old":         {dictOf("ctorch._utils\n_rebuild_tensor\n(" + s + num(0) + nums(4) + nums(1) + "\x89tR"), "5 arguments, 4 are expected"},
-		"parameter of a dict":         {dictOf(tensorOf(s, 0, nums(4), nums(1)) + "s" + str("p") + "ctorch._utils\n_rebuild_parameter\n}\x85R"), "torch._utils._rebuild_parameter: its argument is no tensor"},
+		"parameter of a dict":         {dictOf(tensorOf(s, 0, nums(4), nums(1)) + "s" + str("p") + "ctorch._utils\n_rebuild_parameter\n}\x85R"), "torch._utils._rebuild_parameter: its argument is not a tensor"},
 		"parameter of nothing":        {"ctorch._utils\n_rebuild_parameter\n)R.", `an object of "torch._utils._rebuild_parameter"`},
 		"size of a string":            {"ctorch\nSize\n" + str("4") + "\x85R.", `an object of "torch.Size"`},
 		"untyped tensor":              {dictOf(tensorOf(storageOf("torch.storage\nUntypedStorage", "0", 16), 0, nums(4), nums(1))), "an untyped storage without a dtype"},
@@ -160,6 +163,16 @@ func TestBombs(t *testing.T) {
 			str("_non_persistent_buffers_set"), "\x8f("+without+"\x90") + "bq\x000](" + strings.Repeat("h\x00", places) + "e."
 	}
 	one := entries(str("w"), whole4)
+	// 20,000 modules of one state, in which a set of 100,000 names (0) or a dict as large (1) can be.
+	shared := func(state string) string {
+		var names, parameters strings.Builder
+		for i := range 100_000 {
+			name := str(fmt.Sprintf("%05x", i))
+			names.WriteString(name)
+			parameters.WriteString(name + "N")
+		}
+		return "\x80\x04\x8f(" + names.String() + "\x90q\x000}(" + parameters.String() + "uq\x010" + state + "q\x02cm\nNet\nq\x030](" + strings.Repeat("h\x03)\x81h\x02b", 20_000) + "e."
+	}
 	for name, test := range map[string]struct{ pickle, want string }{
 		"laughing dicts": {dictOf(dicts + "h\x00"), "no tensors at the top level; no dict in it holds tensors"},
 		"billion laughs": {dictOf(laughs), "no tensors at the top level; no dict in it holds tensors"},
@@ -172,6 +185,8 @@ func TestBombs(t *testing.T) {
 		"many dicts":     {"\x80\x02" + strings.Repeat("}", 1<<22+10), "more than 4194304 opcodes"},
 		"modules":        {modules(many, entries(strings.Repeat("K\x01N", many), str("w"), whole4), "}", ""), "its entries repeat the same containers too often"},
 		"names left out": {modules(many, "}", one, strings.Repeat("K\x01", many)), "its entries repeat the same containers too often"},
+		"shared names":   {shared(entries(str("_non_persistent_buffers_set"), "h\x00", str("_parameters"), "}", str("_buffers"), "}", str("_modules"), "}")), "no tensors at the top level; no dict in it holds tensors"},
+		"shared parts":   {shared(entries(str("_parameters"), "h\x01", str("_buffers"), "}", str("_modules"), "}")), "its entries repeat the same containers too often"},
 		"buffers":        {modules(1, one, entries(strings.Repeat("K\x01K\x01", many)), strings.Repeat("K\x02", many)), `two entries are named "0.1"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,6 +203,7 @@ func legacyOf(object, keys, data string) []byte {
 	return []byte("\x80\x02\x8a\x0a" + string(legacyMagic) + ".\x80\x02M\xe9\x03.\x80\x02}." + object + keys + data)
 }
 
+// TestHostileLegacy: legacy files whose storages or views lie are refused, with the reason.
 func TestHostileLegacy(t *testing.T) {
 	s := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(1) + "NtQ"
 	object := dictOf(tensorOf(s, 0, nums(1), nums(1)))
@@ -254,6 +270,7 @@ func readSome(data []byte) {
 	}
 }
 
+// FuzzTorch: no file makes the reader panic, neither when it is opened nor when it is read.
 func FuzzTorch(f *testing.F) {
 	for _, name := range append(must(filepath.Glob("testdata/*.pt")), must(filepath.Glob("testdata/refused/*.pt"))...) {
 		f.Add(must(os.ReadFile(name)))
@@ -285,4 +302,59 @@ func FuzzPickle(f *testing.F) {
 		readSome(zipOf(t, string(pickle)))
 		require.NoFileExists(t, "executed")
 	})
+}
+
+// TestOtherReaders: files of which torch.load reads other weights than the obvious ones are refused.
+func TestOtherReaders(t *testing.T) {
+	one := dictOf(whole4)
+	second := [2]string{"a/data/1", "fedcba9876543210"}
+	other := tensorOf(storageOf(float4, "1", 4), 0, nums(4), nums(1))
+	parameter := func(state string) string {
+		return "ctorch._utils\n_rebuild_parameter_with_state\n(" + whole4 + "\x89}" + state + "tR"
+	}
+	beside := func(v string) []byte { return zipOf(t, "\x80\x02"+entries(str("t"), whole4, str("p"), v)+".", second) }
+	oldParameter := "ctorch.nn.parameter\nParameter\n" + whole4 + "\x85\x81"
+	const keys = "\x80\x02]\x8c\x010a."
+	eight := num(8)[2:] + strings.Repeat("abcd", 8)
+	old := func(class, view string) string {
+		return "(" + str("storage") + "c" + class + "\n" + str("0") + str("cpu") + num(8) + view + "tQ"
+	}
+	view := func(key string, offset, size int64) string { return "(" + str(key) + num(offset) + num(size) + "t" }
+	views := func(offset int64, first, second string) []byte {
+		return legacyOf("\x80\x02"+entries(str("x"), tensorOf(old(float4, first), offset, nums(4), nums(1)), str("y"), tensorOf(old(float4, second), offset, nums(4), nums(1)))+".", keys, eight)
+	}
+	for name, test := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"two pickles by case":     {zipOf(t, one, [2]string{"a/DATA.PKL", one}), `zip members "a/data.pkl" and "a/DATA.PKL", which PyTorch does not distinguish`},
+		"two storages by case":    {zipOf(t, one, [2]string{"a/DATA/0", "fedcba9876543210"}), `"a/DATA/0", which PyTorch does not distinguish`},
+		"byte order in capitals":  {zipOf(t, one, [2]string{"a/BYTEORDER", "big"}), `zip member "a/BYTEORDER", which PyTorch takes for "a/byteorder"`},
+		"byte order elsewhere":    {zipOf(t, one, [2]string{"A/byteorder", "big"}), `zip member "A/byteorder", which PyTorch takes for "a/byteorder"`},
+		"script by case":          {zipOf(t, one, [2]string{"a/Constants.pkl", ""}), `which PyTorch takes for "a/constants.pkl"`},
+		"storage of another case": {zipOf(t, dictOf(tensorOf(storageOf(float4, "k", 4), 0, nums(4), nums(1))), [2]string{"a/data/K", second[1]}), `zip member "a/data/K", which PyTorch takes for "a/data/k"`},
+		"data of a parameter":     {beside(parameter("}" + str("data") + other + "s")), `a parameter with an attribute "data", which changes its elements`},
+		"data in a slot":          {beside(parameter("N}" + str("data") + other + "s\x86")), `a parameter with an attribute "data", which changes its elements`},
+		"real part":               {beside(parameter("}" + str("real") + other + "s")), `a parameter with an attribute "real"`},
+		"state of a tensor":       {zipOf(t, dictOf(oldParameter+"("+storageOf(float4, "1", 4)+num(0)+nums(4)+nums(1)+"tb"), second), "setting attributes of a tensor"},
+		"storage in a state":      {zipOf(t, dictOf(oldParameter+"("+storageOf(float4, "1", 4)+num(0)+nums(4)+"tb"), second), "setting attributes of a tensor"},
+		"number and bool":         {zipOf(t, "\x80\x02}("+"K\x01"+whole4+"\x88"+other+"u.", second), "duplicate key true, a bool"},
+		"number and float":        {zipOf(t, "\x80\x02}("+"G\x3f\xf0\x00\x00\x00\x00\x00\x00"+whole4+"K\x01"+other+"u.", second), "duplicate key 1, an int"},
+		"two views, one key":      {views(0, view("v", 0, 4), view("v", 4, 4)), `two views of storages with the key "v"`},
+		"two views, sizes":        {views(0, view("v", 0, 4), view("v", 0, 5)), `two views of storages with the key "v"`},
+		"view as a storage":       {views(0, view("0", 0, 4), "N"), `two views of storages with the key "0"`},
+		"two classes":             {legacyOf("\x80\x02"+entries(str("x"), tensorOf(old(float4, "N"), 0, nums(4), nums(1)), str("y"), tensorOf(old("torch\nIntStorage", "N"), 0, nums(4), nums(1)))+".", keys, eight), `two storages with the key "0"`},
+	} {
+		t.Run(name, func(t *testing.T) { require.ErrorContains(t, refusal(test.data), test.want) })
+	}
+	for name, data := range map[string][]byte{
+		"one view twice":       views(0, view("v", 4, 4), view("v", 4, 4)),
+		"two views":            views(0, view("v", 0, 4), view("w", 4, 4)),
+		"a view and its whole": views(0, view("v", 4, 4), "N"),
+		"attributes":           zipOf(t, dictOf(parameter("}"+str("partition_dim")+"K\x01s"))),
+		"old state":            zipOf(t, dictOf(oldParameter+"\x88\x89}\x87b")),
+		"int keys":             zipOf(t, "\x80\x02}("+"K\x01"+whole4+"K\x02"+whole4+"u."),
+	} {
+		t.Run(name, func(t *testing.T) { require.NoError(t, refusal(data)) })
+	}
 }

@@ -10,20 +10,20 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/mem"
-	"github.com/gosafetensors/safetensors/internal/stride"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A layout says where the elements of a tensor are in its storage: element (i, j, …) is
-// number offset + i×strides[0] + j×strides[1] + …. A stride may be 0: then all indices of
-// that dimension are the same element.
+// A layout describes where the elements of a tensor lie in its storage: element (i, j, …) is the
+// element at index offset + i×strides[0] + j×strides[1] + … there. If a stride is 0, all indices of
+// that dimension select the same element.
 type layout struct {
 	offset  int64
 	shape   []int
 	strides []int64
 }
 
-// check returns the number of the last element plus one, 0 for a tensor without elements,
-// unless it lies outside of a storage of n elements of width bytes.
+// check returns the index of the last element plus one, or 0 for a tensor without elements. It is
+// an error if that element lies outside a storage of n elements of width bytes.
 func (l layout) check(n int64, width int) (end int64, err error) {
 	if len(l.strides) != len(l.shape) {
 		return 0, fmt.Errorf("%d strides for %d dimensions", len(l.strides), len(l.shape))
@@ -56,21 +56,21 @@ func (l layout) check(n int64, width int) (end int64, err error) {
 	return last + 1, nil
 }
 
-// padding is how many times its own length a storage is read beyond its end, by tensors
-// whose rows would end there: those elements are never selected.
+// padding limits how far a storage is extended beyond its end, in multiples of its length. Views of
+// rows need that where the last row would extend beyond the end; they never select those elements.
 const padding = 2
 
-// view returns the tensor of a layout that ends at element end of a storage. The storage is
-// seen as rows of the largest stride, those as rows of the next one, and so on; of each row
-// a range is selected, and the dimensions are put in order.
-func (l layout) view(storage safetensors.Tensor, end int64) (safetensors.Tensor, error) {
+// view returns the tensor of a layout that check has accepted for a storage. It views the storage
+// as rows of the largest stride, each of these as rows of the next stride, and so on. It then
+// selects a range of each row, and puts the dimensions in order.
+func (l layout) view(storage safetensors.Tensor) (safetensors.Tensor, error) {
 	if slices.Contains(l.shape, 0) {
 		return safetensors.NewTensor(storage.DType(), l.shape, []byte{})
 	}
 	order := l.order()
 	shape, ranges, count, ok := l.rows(order)
 	if !ok || l.offset+count > int64(storage.Len()) {
-		return l.gathered(storage, end)
+		return l.gathered(storage)
 	}
 	t, err := storage.Slice(safetensors.Span(int(l.offset), int(l.offset+count)))
 	if err == nil {
@@ -99,10 +99,11 @@ func (l layout) order() []int {
 	return order
 }
 
-// rows returns the shape in which count adjacent elements have the dimensions of l in that
-// order, and what to select of it. Those of overlapping or repeated rows have none.
+// rows returns the shape in which count adjacent elements have the dimensions of l in the given
+// order, and the ranges to select from that shape. If rows overlap or repeat there is no such
+// shape, and ok is false.
 func (l layout) rows(order []int) (shape []int, ranges []safetensors.Range, count int64, ok bool) {
-	row := int64(1) // elements of a step of the last dimension of shape
+	row := int64(1) // number of elements in a step of the last dimension of shape
 	count = 1
 	for _, dim := range order {
 		n, stride := int64(l.shape[dim]), l.strides[dim]
@@ -112,7 +113,7 @@ func (l layout) rows(order []int) (shape []int, ranges []safetensors.Range, coun
 			continue
 		case stride == 0:
 			return nil, nil, 0, false
-		case count == 1: // the first: n rows
+		case count == 1: // the first dimension: n rows
 			row, count = stride, n*stride
 			shape, ranges = append(shape, int(n)), append(ranges, safetensors.All())
 			continue
@@ -135,68 +136,27 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// pairs returns the tensor of F4 of the bytes of a view, of two elements each.
-func (l layout) pairs(view, storage safetensors.Tensor, end int64) (safetensors.Tensor, error) {
+// pairs returns the F4 tensor of a view whose elements are bytes with two F4 numbers each.
+func (l layout) pairs(view, storage safetensors.Tensor) (safetensors.Tensor, error) {
 	if len(l.shape) == 0 {
-		return view, errors.New("a scalar has no dimension of pairs")
+		return view, prefix.Unsupported{Err: errors.New("it is a scalar of two 4-bit floats, which have no dimension")}
 	}
 	t, err := view.Bitcast(safetensors.F4)
 	if err == nil {
 		return t, nil
 	}
-	if view, err = l.gathered(storage, end); err != nil {
+	if view, err = l.gathered(storage); err != nil {
 		return view, err
 	}
 	return view.Bitcast(safetensors.F4)
 }
 
-// gathered returns the tensor of any layout, whose elements are gathered as they are read.
-func (l layout) gathered(storage safetensors.Tensor, end int64) (safetensors.Tensor, error) {
-	part, err := storage.Slice(safetensors.Span(int(l.offset), int(end)))
-	if err != nil {
-		return part, err
-	}
-	return safetensors.NewTensorAt(storage.DType(), l.shape, gather{l, part, int64(storage.DType().Bits() / 8)})
+// gathered returns the tensor of any layout. It gathers the elements when they are read.
+func (l layout) gathered(storage safetensors.Tensor) (safetensors.Tensor, error) {
+	return safetensors.NewTensorAt(storage.DType(), l.shape, gather{l, storage, int64(storage.DType().Bits() / 8)})
 }
 
-// A gather reads the elements of a layout, in order, out of the part of the storage that
-// starts with the first.
-type gather struct {
-	layout
-	part  safetensors.Tensor
-	width int64
-}
-
-// ReadAt reads the part from the first to the last element that p needs, and gathers in
-// memory. The Tensor asks for bytes that there are.
-func (g gather) ReadAt(p []byte, off int64) (int, error) {
-	first, last := off, off+int64(len(p))-1 // bytes, of an index of each dimension in turn
-	size := g.width
-	for _, n := range g.shape {
-		size *= int64(n)
-	}
-	var begin, end int64
-	loops := make([]stride.Loop, len(g.shape))
-	for i, n := range g.shape {
-		size /= int64(n)
-		a, b := first/size, last/size
-		begin, end = begin+a*g.strides[i], end+b*g.strides[i]
-		loops[i] = stride.Loop{N: b - a + 1, Stride: g.strides[i] * g.width}
-		off -= a * size
-		first, last = first-a*size, last-a*size
-		if a < b { // all of the dimensions within
-			first, last = 0, size-1
-		}
-	}
-	src := make([]byte, (end+1-begin)*g.width)
-	if n, err := g.part.ReadAt(src, begin*g.width); n < len(src) {
-		return 0, err
-	}
-	stride.Gather(p, src, g.width, loops, off)
-	return len(p), nil
-}
-
-// A source is the data of a storage, of size bytes.
+// A source holds the data of a storage, which r reads: size bytes.
 type source struct {
 	r          io.ReaderAt
 	size       int64
@@ -204,7 +164,8 @@ type source struct {
 	compressed bool
 }
 
-// tensor returns all elements of a storage, and room for rows beyond its end.
+// tensor returns the elements of a storage as a tensor of one dimension, extended by zeros so that
+// rows may reach beyond its end.
 func (s source) tensor(e element) (safetensors.Tensor, error) {
 	n := s.size / int64(e.Width)
 	dtype := e.dtype
@@ -221,7 +182,7 @@ func (s source) tensor(e element) (safetensors.Tensor, error) {
 	return safetensors.NewTensorAt(dtype, shape, padded{s.r, n * int64(e.Width)})
 }
 
-// A padded reader has size bytes, and zeros after them.
+// A padded reader reads size bytes of r, and then zeros.
 type padded struct {
 	r    io.ReaderAt
 	size int64

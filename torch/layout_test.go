@@ -76,11 +76,11 @@ func TestAgainstSlow(t *testing.T) {
 			"big-endian": {r: bytes.NewReader(swapped), size: int64(len(data)), bigEndian: true},
 		} {
 			all := must(s.tensor(e))
-			end := must(l.check(int64(n), e.Width))
-			x := must(l.view(all, end))
+			must(l.check(int64(n), e.Width))
+			x := must(l.view(all))
 			got := must(safetensors.Append[byte](nil, x))
 			require.Equal(t, want, append([]byte{}, got...), "%s %+v of %d", name, l, n)
-			gathered := must(l.gathered(all, end))
+			gathered := must(l.gathered(all))
 			for range 3 {
 				off := random.IntN(len(want))
 				part := make([]byte, 1+random.IntN(len(want)-off))
@@ -101,7 +101,7 @@ func TestWindow(t *testing.T) {
 		require.LessOrEqual(t, v.read.Load(), int64(1008))
 	}
 	gone := must(source{r: bytes.NewReader(nil), size: 12}.tensor(e))
-	require.ErrorContains(t, errorOf(must(layout{0, []int{2, 3}, []int64{0, 1}}.gathered(gone, 3)).ReadAt(make([]byte, 24), 0)), "unexpected EOF")
+	require.ErrorContains(t, errorOf(must(layout{0, []int{2, 3}, []int64{0, 1}}.gathered(gone)).ReadAt(make([]byte, 24), 0)), "unexpected EOF")
 }
 
 // TestViews: the layouts that slices, steps and transposes of whole tensors have are read
@@ -128,5 +128,38 @@ func TestViews(t *testing.T) {
 		_, _, count, ok := test.l.rows(test.l.order())
 		require.Equal(t, test.want, ok, name)
 		require.LessOrEqual(t, test.l.offset+count, test.n*padding, name)
+	}
+}
+
+// TestGatherInPieces: a gather whose buffer is too small for what it reads, and whose elements are
+// too far apart to be read together, returns what the definition does, from any byte on.
+func TestGatherInPieces(t *testing.T) {
+	defer func(buffer, distance int64) { gatherBuffer, nearby = buffer, distance }(gatherBuffer, nearby)
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 3000 {
+		l, n := randomLayout(random)
+		for i := range l.strides { // some farther apart, some equal
+			if random.IntN(4) == 0 {
+				n += l.shape[i] * 50
+				l.strides[i] += int64(random.IntN(50))
+			}
+		}
+		e, _ := elementOf(torchtype.Of([]string{"uint8", "int16", "float32"}[random.IntN(3)]))
+		data := make([]byte, n*e.Width)
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		must(l.check(int64(n), e.Width))
+		want := l.slow(data, e.Width)
+		nearby = int64(random.IntN(20))
+		gatherBuffer = 2*nearby + int64(8+random.IntN(64))
+		x := must(l.gathered(must(source{r: bytes.NewReader(data), size: int64(len(data))}.tensor(e))))
+		all := make([]byte, len(want))
+		must(x.ReadAt(all, 0))
+		require.Equal(t, want, all, "%+v", l)
+		off := random.IntN(len(want))
+		part := make([]byte, random.IntN(len(want)-off+1))
+		must(x.ReadAt(part, int64(off)))
+		require.Equal(t, want[off:][:len(part)], part, "%+v from byte %d", l, off)
 	}
 }

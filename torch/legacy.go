@@ -8,27 +8,28 @@ import (
 	"io"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// The start of a legacy file: two pickles of these values.
+// A legacy file starts with two pickles, of these values.
 const (
 	legacyMagic   = pickle.Long("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19") // 0x1950a86a20f9469cfc6c
 	legacyVersion = int64(1001)
 )
 
-// A legacyFile is the data of each storage in the stream that torch.save wrote before PyTorch
-// 1.6: pickles of the magic number, the version, what the machine was, the object, and the keys
-// of the storages; then each storage, its number of elements before it. Numbers are
-// little-endian, whatever the machine was.
+// A legacyFile maps the key of each storage to its data in the stream that torch.save wrote before
+// PyTorch 1.6. The stream has pickles of the magic number, the version, properties of the machine,
+// the object, and the keys of the storages; then each storage, preceded by its number of elements.
+// Numbers are little-endian on every machine.
 type legacyFile map[string]*io.SectionReader
 
-// openLegacy returns the content of the object.
+// openLegacy returns the object in a legacy file, and its storages.
 func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	u := newUnpickler(io.NewSectionReader(r, 0, size), size)
 	u.Persistent = func(any) (any, error) { return nil, errors.New("a storage before the object") }
 	magic, err := u.Load()
 	if err != nil || magic != legacyMagic {
-		return nil, nil, cmp.Or(err, fmt.Errorf("a Python pickle that torch.save did not make; its first object is %s", pickle.Describe(magic)))
+		return nil, nil, cmp.Or(err, otherPickle(magic))
 	}
 	version, err := u.Load()
 	if err != nil || version != legacyVersion {
@@ -43,8 +44,10 @@ func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
 			return class, nil
 		}
 		v, err := persistent(id)
-		if s, ok := v.(*storage); ok && first[s.key] == nil {
-			first[s.key] = s
+		if s, ok := v.(*storage); ok {
+			if err := s.addTo(first); err != nil {
+				return nil, err
+			}
 		}
 		return v, err
 	}
@@ -56,11 +59,45 @@ func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
 		return nil, nil, err
 	}
 	l := make(legacyFile)
-	return top, l.data, l.find(r, keys, first, u.Pos(), size)
+	return top, l, l.index(r, keys, first, u.Pos(), size)
 }
 
-// moduleClass returns the class of ("module", class, file, source), which stands for a class
-// of modules whose source was saved along.
+// otherPickle returns the error for a pickle whose first object is not the magic number.
+func otherPickle(first any) error {
+	metadata := pickle.Global{Module: "torch.distributed.checkpoint.metadata", Name: "Metadata"}
+	if o, ok := first.(*pickle.Object); ok && o.Class == metadata {
+		return errors.New("the .metadata of a distributed checkpoint; " + variant.PackageJoins)
+	}
+	return fmt.Errorf("a Python pickle that torch.save did not make; its first object is %s", pickle.Describe(first))
+}
+
+// addTo adds a storage and its view to first, by their keys. PyTorch takes the first storage of a
+// key for all with that key, so that a storage that differs from the first is an error: it would
+// have other elements there.
+func (s *storage) addTo(first map[string]*storage) error {
+	known := first[s.key]
+	if known == nil {
+		known = &storage{key: s.key, element: s.element, numel: s.numel}
+		first[s.key] = known
+	}
+	if known.view != "" || known.element != s.element || known.numel != s.numel {
+		return fmt.Errorf("two storages with the key %.200q", s.key)
+	}
+	if s.view == "" {
+		return nil
+	}
+	if known = first[s.view]; known == nil {
+		first[s.view] = s
+		return nil
+	}
+	if known.view != s.view || known.key != s.key || known.element != s.element || known.offset != s.offset || known.viewed != s.viewed {
+		return fmt.Errorf("two views of storages with the key %.200q", s.view)
+	}
+	return nil
+}
+
+// moduleClass returns the class in the persistent id ("module", class, file, source), which stands
+// for a class of modules whose source was saved with it.
 func moduleClass(id any) (class pickle.Global, ok bool) {
 	if t, isTuple := id.(pickle.Tuple); isTuple && len(t) == 4 && t[0] == "module" {
 		class, ok = t[1].(pickle.Global)
@@ -68,9 +105,9 @@ func moduleClass(id any) (class pickle.Global, ok bool) {
 	return class, ok
 }
 
-// find finds the storages from byte pos of r on. The element size of each is that of the
-// first storage of its key in the pickle.
-func (l legacyFile) find(r io.ReaderAt, keys any, first map[string]*storage, pos, size int64) error {
+// index finds the storages in r, which start at byte pos. It takes the element size of a storage
+// from the first storage with its key in the pickle.
+func (l legacyFile) index(r io.ReaderAt, keys any, first map[string]*storage, pos, size int64) error {
 	named, ok := keys.(*pickle.List)
 	if !ok {
 		return fmt.Errorf("the keys of the storages are %s, not a list", pickle.Describe(keys))
@@ -78,7 +115,7 @@ func (l legacyFile) find(r io.ReaderAt, keys any, first map[string]*storage, pos
 	for _, k := range named.Items {
 		key, ok := k.(string)
 		s := first[key]
-		if !ok || s == nil || l[key] != nil {
+		if !ok || s == nil || s.view != "" || l[key] != nil {
 			return fmt.Errorf("the key of a storage is unknown or a duplicate: %.200q", key)
 		}
 		var count [8]byte
@@ -102,7 +139,11 @@ func (l legacyFile) find(r io.ReaderAt, keys any, first map[string]*storage, pos
 	return nil
 }
 
-func (l legacyFile) data(s *storage) (source, error) {
+// find does nothing, because index has found all storages.
+func (legacyFile) find([]*storage) error { return nil }
+
+// openStorage implements storages.
+func (l legacyFile) openStorage(s *storage) (source, error) {
 	r := l[s.key]
 	if r == nil {
 		return source{}, fmt.Errorf("the file has no storage %.200q", s.key)

@@ -4,13 +4,17 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
@@ -85,7 +89,7 @@ func TestSharedText(t *testing.T) {
 		"values": &pickle.List{Items: slices.Repeat([]any{text}, 3)},
 		"keys":   &pickle.List{Items: slices.Repeat([]any{&pickle.Dict{Entries: []pickle.Entry{{Key: text}}}}, 3)},
 	} {
-		_, err := flatten(dict{value: &pickle.Dict{Entries: []pickle.Entry{{Key: "list", Value: value}}}})
+		_, err := flatten(dict{value: &pickle.Dict{Entries: []pickle.Entry{{Key: "list", Value: value}}}}, newOperation())
 		require.ErrorContains(t, err, "its entries repeat the same containers too often", name)
 	}
 }
@@ -105,7 +109,7 @@ func TestMetadataNumbers(t *testing.T) {
 	f, err := flatten(dict{value: &pickle.Dict{Entries: []pickle.Entry{
 		{Key: "one", Value: 1.0},
 		{Key: "list", Value: pickle.Tuple{int64(1), 1.0, -0.5, 1e-8, 1e16, 1e300, math.NaN(), math.Inf(1), math.Inf(-1)}},
-	}}})
+	}}}, newOperation())
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"one":  "1.0",
@@ -190,4 +194,128 @@ func TestTransposedMemory(t *testing.T) {
 		require.Less(t, memory, uint64(384<<20))
 	}
 	require.Less(t, v.read.Load(), int64(5*side*side))
+}
+
+// TestFarApart: elements that are far apart, and repeated, are read without what is between them,
+// and once, into a buffer of fixed size. The storages are claimed, up to 2⁵⁹ bytes.
+func TestFarApart(t *testing.T) {
+	const rows, columns = 24 << 10, 4000
+	n := int64(1 << 57)
+	if math.MaxInt == math.MaxInt32 {
+		n = 1 << 28
+	}
+	for name, test := range map[string]struct {
+		elements       int64
+		shape, strides string
+		want           int64 // bytes of the elements that are read
+	}{
+		"two":      {n, nums(2, 2), nums(n-2, 0), 2 * 4},
+		"four":     {n, nums(2, 2, 2, 2), nums(n/2, 0, n/4, 0), 4 * 4},
+		"overlap":  {n, nums(3, 2, 2), nums(n/4, n/4, 0), 6 * 4},
+		"expanded": {rows * columns, nums(rows, 4), nums(columns, 0), rows * 4},
+		"repeated": {n, nums(256, 2, 64<<10), nums(0, n-2, 0), 2 * 4 * 128}, // once for each MiB of the result
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVirtual(test.elements, test.shape, test.strides)
+			c := must(openAll(v, v.size, ""))
+			v.read.Store(0)
+			w := c.tensors["w"]
+			memory := testplatform.Allocated(func() { require.Equal(t, w.Size(), must(w.WriteTo(io.Discard))) })
+			if !testplatform.RaceEnabled { // the detector has a sync.Pool drop what it gets
+				require.Less(t, memory, uint64(64<<20))
+			}
+			require.LessOrEqual(t, v.read.Load(), test.want)
+		})
+	}
+}
+
+// TestJSONText: texts in metadata count with the length that they have as JSON, and long ones are as
+// json.Marshal writes them.
+func TestJSONText(t *testing.T) {
+	for _, text := range []string{"", "a\"b\\c\n\r\t\b\f\x00\x1f\x7f<>&", "\u2028\u2029é€𝄞", strings.Repeat("é€𝄞<a", 100_000)} {
+		want := must(json.Marshal(text))
+		require.Equal(t, len(want), jsonSize(text))
+		require.True(t, bytes.Equal(want, appendText(nil, text, jsonSize(text))))
+	}
+	pickle := entries(str("w"), whole4, str("m"), "]X\x00\x00\x30\x01"+strings.Repeat("<", 0x1300000)+"a")
+	require.Less(t, testplatform.Allocated(func() {
+		require.ErrorContains(t, refusal(zipOf(t, "\x80\x02"+pickle+".")), "their names are too long")
+	}), uint64(200<<20))
+}
+
+// TestOneOperation: the files of an index have one budget of text, and a large pickle is read when no
+// other one is.
+func TestOneOperation(t *testing.T) {
+	files := fstest.MapFS{}
+	weights := []string{}
+	for _, shard := range []string{"a", "b", "c"} {
+		pickle := "\x80\x02" + entries(str(shard), whole4, str("m"), "X\x00\x00\x40\x02"+strings.Repeat("t", 0x2400000)) + "."
+		files[shard+".bin"] = &fstest.MapFile{Data: deflatedZip(t, pickle, 16)}
+		weights = append(weights, fmt.Sprintf("%q:%q", shard, shard+".bin"))
+	}
+	index := func(weights []string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte(`{"weight_map":{` + strings.Join(weights, ",") + `}}`)}
+	}
+	files["two.bin.index.json"], files["three.bin.index.json"] = index(weights[:2]), index(weights)
+	f := must(OpenFS(files, "two.bin.index.json"))
+	require.NoError(t, f.Close())
+	require.ErrorContains(t, errorOf(OpenFS(files, "three.bin.index.json")), "their names are too long")
+
+	o := newOperation()
+	var running, large atomic.Int64
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			isLarge := i%5 == 0
+			s := &session{operation: o}
+			if isLarge {
+				s.start(smallPickle + 1)
+				large.Add(1)
+				require.EqualValues(t, 1, running.Add(1))
+			} else {
+				s.start(smallPickle)
+				require.LessOrEqual(t, running.Add(1), int64(pickles))
+				require.Zero(t, large.Load())
+			}
+			runtime.Gosched()
+			running.Add(-1)
+			if isLarge {
+				large.Add(-1)
+			}
+			s.close()
+			s.close() // has no effect
+		}()
+	}
+	all.Wait()
+}
+
+// TestDepthOfCount: tensors are counted down to a depth, below which no container is looked into.
+func TestDepthOfCount(t *testing.T) {
+	value := any(&tensor{})
+	for depth := 1; depth <= maxDepth+2; depth++ {
+		value = &pickle.List{Items: []any{value}}
+		want := 1
+		if depth > maxDepth {
+			want = 0
+		}
+		require.Equal(t, want, newContained().tensorsIn(value), "%d lists", depth)
+	}
+}
+
+// TestTextLimit: names and metadata may have as many bytes as the limit, and not one more.
+func TestTextLimit(t *testing.T) {
+	o := newOperation()
+	require.NoError(t, o.charge(maxText))
+	require.NoError(t, o.charge(0))
+	require.ErrorIs(t, o.charge(1), errTooMuch)
+	o = newOperation()
+	o.visited = maxVisited - 1
+	require.NoError(t, o.charge(0))
+	require.ErrorIs(t, o.charge(0), errTooMuch)
+	for size, want := range map[int]bool{maxText - len("__")*2 - perEntry: true, maxText: false} {
+		f, err := flatten(dict{"", &pickle.Dict{Entries: []pickle.Entry{{Key: "__", Value: strings.Repeat("t", size)}}}}, newOperation())
+		require.Equal(t, want, err == nil && len(f.metadata) == 1, size)
+	}
 }

@@ -2,84 +2,130 @@ package torch
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/rankfile"
 )
 
-// load returns what a file holds. Its errors are those of the bytes, or of the reader.
-func load(r io.ReaderAt, size int64) (top any, data storages, err error) {
+// load returns the object in a file, and the storages that it refers to. It waits until s may read
+// the pickle. An error is about the bytes of the file, or comes from the reader.
+func load(r io.ReaderAt, size int64, s *session) (top any, data storages, err error) {
 	switch {
 	case r == nil:
 		return nil, nil, errors.New("the io.ReaderAt of a file is nil")
-	case size < 0: // perhaps a Content-Length
+	case size < 0: // a Content-Length may be -1
 		return nil, nil, fmt.Errorf("a file of %d bytes", size)
 	}
-	if top, data, err = loadMarked(marked{r}, size); err != nil {
+	if top, data, err = loadMarked(marked{r}, size, s); err != nil {
 		return nil, nil, broken("", err)
 	}
 	return top, data, nil
 }
 
-func loadMarked(r io.ReaderAt, size int64) (top any, data storages, err error) {
-	const tarMagic = 257 // where a tar archive says that it is one
+// loadMarked recognizes the format of a file, and opens it.
+func loadMarked(r io.ReaderAt, size int64, s *session) (top any, data storages, err error) {
+	const tarMagic = 257 // offset of the magic number of a tar archive
 	head := make([]byte, min(size, tarMagic+5))
 	if _, err := io.ReadFull(io.NewSectionReader(r, 0, size), head); err != nil {
 		return nil, nil, err
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte("PK")):
-		return openZip(r, size)
+		return openZip(r, size, s)
 	case len(head) > 0 && head[0] == pickle.Start:
+		s.start(min(size, pickle.MaxSize)) // a legacy file does not record the size of its pickles
 		return openLegacy(r, size)
 	case len(head) > tarMagic && string(head[tarMagic:]) == "ustar":
 		return nil, nil, errors.New("a tar archive, as PyTorch wrote before 0.2; load it with PyTorch and save it again")
 	}
-	return nil, nil, fmt.Errorf("not made by torch.save: it starts with %q", head[:min(8, len(head))])
+	return nil, nil, fmt.Errorf("not made by torch.save: %s", kindOf(r, size, head))
 }
 
-// storages returns the data of a storage of a file.
-type storages func(s *storage) (source, error)
+// kindOf describes a file that torch.save has not made. For a file without a header of safetensors,
+// package safetensors recognizes pages of HTML, pointers of Git LFS and files of other programs.
+func kindOf(r io.ReaderAt, size int64, head []byte) string {
+	const length, longest = 8, 100_000_000 // bytes of the header length of safetensors, and its limit
+	if len(head) > length {
+		if binary.LittleEndian.Uint64(head) > longest {
+			var other *safetensors.FormatError
+			if _, err := safetensors.NewFile(r, size); errors.As(err, &other) && strings.HasPrefix(other.Reason, "this is ") {
+				return strings.TrimSuffix(other.Reason, ", not a safetensors file")
+			}
+		} else if bytes.HasPrefix(bytes.TrimLeft(head[length:], " \t\r\n"), []byte("{")) {
+			return "this is a safetensors file, which package safetensors opens"
+		}
+	}
+	return fmt.Sprintf("it starts with %q", head[:min(8, len(head))])
+}
 
-// views makes tensors of the storages.
+// storages are the storages of one file.
+type storages interface {
+	// find locates the data of these storages, whose keys differ. It must be called before
+	// openStorage.
+	find(used []*storage) error
+
+	// openStorage returns the data of a storage.
+	openStorage(s *storage) (source, error)
+}
+
+// A views makes tensors from the storages of a file.
 type views struct {
-	data   storages
-	left   int64 // bytes that further tensors may have
+	file   storages
+	left   int64 // number of bytes that further tensors may have
 	wholes map[whole]safetensors.Tensor
 }
 
-// A whole is all of a storage, as elements of a dtype.
+// A whole identifies all elements of a storage, read as one dtype.
 type whole struct{ key, dtype string }
 
-// A file of some kilobytes can expand one number to terabytes. So its tensors may
-// have as many bytes as deflate would allow, or some for small files.
 func newViews(file storages, size int64) *views {
-	const (
-		expansion = 1 << 10
-		always    = 1 << 30
-	)
-	return &views{file, max(always, min(size, math.MaxInt64/expansion)*expansion), make(map[whole]safetensors.Tensor)}
+	return &views{file, rankfile.Most(size), make(map[whole]safetensors.Tensor)}
 }
 
-// tensor returns the tensor of a view.
-func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
+// find locates the storages of those tensors that can be read.
+func (v *views) find(tensors map[string]*tensor) error {
+	known := make(map[string]bool)
+	var used []*storage
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		if s := tensors[name].storage; tensors[name].check() == nil && !known[s.key] {
+			known[s.key] = true
+			used = append(used, s)
+		}
+	}
+	return v.file.find(used)
+}
+
+// check returns the reason why a tensor cannot be read, as far as that is known without its data.
+func (t *tensor) check() error {
 	switch {
 	case t.dtype == 0:
-		return made, prefix.Unsupported{Err: fmt.Errorf("safetensors has no dtype for torch.%s", t.Name)}
+		return prefix.Unsupported{Err: fmt.Errorf("safetensors has no dtype for torch.%s", t.Name)}
 	case t.storage.device == "meta":
-		return made, prefix.Unsupported{Err: errors.New("it is on the meta device and has no data")}
+		return prefix.Unsupported{Err: errors.New("it is on the meta device and has no data")}
 	}
-	src, err := v.data(t.storage)
+	return nil
+}
+
+// tensor returns a tensor of safetensors with the elements of t.
+func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
+	if err := t.check(); err != nil {
+		return made, err
+	}
+	src, err := v.file.openStorage(t.storage)
 	if err != nil {
 		return made, err
 	}
 	l := layout{t.storage.offset + t.offset, t.shape, t.strides}
-	end, err := l.check(src.size/int64(t.Width), t.Width)
+	_, err = l.check(src.size/int64(t.Width), t.Width)
 	if err != nil {
 		return made, err
 	}
@@ -91,15 +137,15 @@ func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
 		}
 		v.wholes[id] = all
 	}
-	if made, err = l.view(all, end); err == nil && t.dtype == safetensors.F4 {
-		made, err = l.pairs(made, all, end)
+	if made, err = l.view(all); err == nil && t.dtype == safetensors.F4 {
+		made, err = l.pairs(made, all)
 	}
 	if err != nil {
 		return made, err
 	}
 	bytes := made.Size()
 	if src.compressed && bytes > 0 {
-		bytes = max(bytes, src.size) // all of it may be unpacked again
+		bytes = max(bytes, src.size) // each read may unpack the whole storage
 	}
 	if bytes > v.left {
 		return made, fmt.Errorf("%v is too large for this file: its tensors repeat the same data too often", made)

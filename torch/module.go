@@ -6,21 +6,22 @@ import (
 	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
-// A module is a torch.nn.Module by its attributes, the same names in every version. It
-// is the dict that its state_dict would return, but for what hooks of the program change.
+// A module is a torch.nn.Module, recognized by its attributes, which have the same names in every
+// version of PyTorch. It is read as the dict that its state_dict would return, without changes by
+// hooks of the program.
 type module struct {
-	parts   [3]*pickle.Dict // parameters, buffers, modules
-	without []any           // names of the buffers that state_dict leaves out
+	parts   [3]*pickle.Dict // parameters, buffers and modules, in this order
+	without *pickle.List    // names of the buffers that state_dict leaves out; nil if there is no such set
 }
 
-// moduleOf returns a value as a module.
+// moduleOf returns v as a module. ok is false if v is not one.
 func moduleOf(v any) (m module, ok bool) {
 	o, ok := v.(*pickle.Object)
 	if !ok {
 		return m, false
 	}
 	state, ok := o.State.(*pickle.Dict)
-	if !ok || isQuantized(o.Class) {
+	if !ok || isQuantized(o.Class) || o.Dict != nil || o.List != nil {
 		return m, false
 	}
 	for i, name := range []string{"_parameters", "_buffers", "_modules"} {
@@ -30,35 +31,33 @@ func moduleOf(v any) (m module, ok bool) {
 		}
 	}
 	if names, has := state.Get("_non_persistent_buffers_set"); has {
-		var set *pickle.List
-		if set, ok = pickle.Set(names); ok {
-			m.without = set.Items
-		}
+		m.without, ok = pickle.Set(names)
 	}
 	return m, ok
 }
 
-// size is how many names there are to look at, those of what is not there, too.
-func (m module) size() int {
-	n := len(m.without)
+// size returns the number of names to look at, including those whose value is None.
+func (m module) size() (n int) {
+	if m.without != nil {
+		n = len(m.without.Items)
+	}
 	for _, part := range m.parts {
 		n += len(part.Entries)
 	}
 	return n
 }
 
-// entries yields the parameters, the buffers and the modules that are there.
-func (m module) entries() iter.Seq[pickle.Entry] {
+// moduleEntries yields the entries of state_dict: the parameters, buffers and modules that are not
+// None.
+func (c *contained) moduleEntries(m module) iter.Seq[pickle.Entry] {
 	const buffers = 1
 	return func(yield func(pickle.Entry) bool) {
-		without := make(map[string]bool) // other keys are no names, and some cannot be compared
-		for _, name := range m.without {
-			if name, ok := name.(string); ok {
-				without[name] = true
-			}
-		}
+		without := c.names(m.without)
 		for i, part := range m.parts {
 			for _, e := range part.Entries {
+				if !c.look(1) {
+					return
+				}
 				if name, _ := e.Key.(string); e.Value == nil || i == buffers && without[name] {
 					continue
 				}
@@ -68,4 +67,22 @@ func (m module) entries() iter.Seq[pickle.Entry] {
 			}
 		}
 	}
+}
+
+// names returns the strings in a set. It caches them, because many modules may share a set.
+func (c *contained) names(set *pickle.List) map[string]bool {
+	if set == nil {
+		return nil
+	}
+	names, known := c.sets[set]
+	if !known && c.look(len(set.Items)) {
+		names = make(map[string]bool)
+		for _, name := range set.Items {
+			if name, ok := name.(string); ok { // other keys are not names, and some cannot be compared
+				names[name] = true
+			}
+		}
+		c.sets[set] = names
+	}
+	return names
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -16,19 +17,23 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// The names of a model's files, as transformers and peft give them.
+// These are the names of a model's files that transformers and peft use.
 const (
 	modelFile   = "pytorch_model.bin"
 	indexSuffix = ".index.json"
 	adapterFile = "adapter_model.bin"
 )
 
-// endings are those of files of torch.save.
+// endings are the endings of files of torch.save.
 var endings = variant.Endings{".bin", ".pt", ".pth", ".ckpt"}
 
-// open opens what Open takes: a file, an index or a folder.
+// open opens a file, an index or a folder.
 func (o Opener) open(in osfile.Tree, name string) (*safetensors.File, error) {
-	if in.IsDir(name) {
+	isDir, err := in.IsDir(name)
+	if err != nil {
+		return nil, prefix.OpenError(name, err)
+	}
+	if isDir {
 		found, err := findModel(in, name)
 		if err != nil {
 			return nil, prefix.OpenError(name, err)
@@ -39,14 +44,14 @@ func (o Opener) open(in osfile.Tree, name string) (*safetensors.File, error) {
 		f, err := o.openIndex(in, name)
 		return f, prefix.OpenError(name, err)
 	}
-	c, file, err := o.openFile(in, name)
+	c, file, err := o.openFile(in, name, newOperation())
 	if err != nil {
 		return nil, err
 	}
 	return c.file(file.Close)
 }
 
-// findModel returns which file in a folder is its model.
+// findModel returns the name of the file or the index in a folder that is its model.
 func findModel(in osfile.Tree, dir string) (string, error) {
 	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {
@@ -67,16 +72,37 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return "", fmt.Errorf("no file of PyTorch in it (%s): %w", strings.Join(endings, ", "), fs.ErrNotExist)
+		return "", prefix.Absent{Err: fmt.Errorf("no file of PyTorch in it (%s)%s", strings.Join(endings, ", "), packageIn(names))}
+	case len(all) > 1 && isRanks(all):
+		return "", fmt.Errorf("it has the files of several ranks of a job, such as %.200q; package dcp joins them", all[0])
 	case len(indexes) == 1 || len(all) == 1:
 		return all[0], nil
 	}
-	return "", fmt.Errorf("no %s in it, and several others: %.200q", modelFile, all)
+	return "", &variant.Several{Usual: modelFile, Names: all, List: fmt.Sprintf("%.200q", all)}
 }
 
-// openFile returns the contents of a file, which stays open unless there is an error. One
-// that cannot be read by offset is read into memory.
-func (o Opener) openFile(in osfile.Tree, name string) (*contents, io.Closer, error) {
+// isRanks reports whether the names are those of files that ranks of a job have saved.
+func isRanks(names []string) bool {
+	ranks, err := variant.RankFiles(names)
+	return err != nil || len(ranks) > 0 && ranks[0].Sure
+}
+
+// packageIn returns advice that names the package for a folder without a file of torch.save, or "".
+func packageIn(names []string) string {
+	for _, name := range names {
+		switch path.Ext(name) {
+		case ".safetensors":
+			return "; package safetensors reads " + fmt.Sprintf("%.200q", name)
+		case ".distcp", ".metadata":
+			return "; package dcp reads the distributed checkpoint"
+		}
+	}
+	return ""
+}
+
+// openFile returns the contents of a file. The file stays open unless there is an error. A file
+// that is not an io.ReaderAt is read into memory.
+func (o Opener) openFile(in osfile.Tree, name string, all *operation) (*contents, io.Closer, error) {
 	file, size, err := osfile.OpenFS(in.FS, name)
 	if err != nil {
 		return nil, nil, prefix.OpenError(name, err)
@@ -89,7 +115,7 @@ func (o Opener) openFile(in osfile.Tree, name string) (*contents, io.Closer, err
 	}
 	var c *contents
 	if err == nil {
-		c, err = o.read(r, size)
+		c, err = o.read(r, size, all)
 	}
 	if err != nil {
 		file.Close()
@@ -98,7 +124,7 @@ func (o Opener) openFile(in osfile.Tree, name string) (*contents, io.Closer, err
 	return c, file, nil
 }
 
-// openIndex opens the files of an index as one.
+// openIndex opens the files of an index as one File.
 func (o Opener) openIndex(in osfile.Tree, name string) (*safetensors.File, error) {
 	index, _, err := osfile.OpenFS(in.FS, name)
 	if err != nil {
@@ -108,22 +134,23 @@ func (o Opener) openIndex(in osfile.Tree, name string) (*safetensors.File, error
 	var mu sync.Mutex
 	skipped := make(map[string]bool)
 	if skip := o.Skip; skip != nil {
-		o.Skip = func(name string, why error) { // files call it concurrently
+		o.Skip = func(name string, why error) { // several files may call it concurrently
 			mu.Lock()
 			defer mu.Unlock()
 			skipped[name] = true
 			skip(name, why)
 		}
 	}
+	all := newOperation()
 	atOnce := make(chan struct{}, pickles)
 	f, err := safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
 		atOnce <- struct{}{}
 		defer func() { <-atOnce }()
-		c, file, err := o.openFile(in, in.Join(name, "..", shard))
+		c, file, err := o.openFile(in, in.Join(name, "..", shard), all)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range c.skipped { // so that the shard has what the index places in it
+		for _, name := range c.skipped { // the shard must have all tensors that the index assigns to it
 			c.tensors[name], _ = safetensors.NewTensor(safetensors.U8, []int{0}, []byte{})
 		}
 		return c.file(file.Close)
@@ -135,6 +162,3 @@ func (o Opener) openIndex(in osfile.Tree, name string) (*safetensors.File, error
 	maps.DeleteFunc(tensors, func(name string, _ safetensors.Tensor) bool { return skipped[name] })
 	return (&contents{tensors: tensors, metadata: f.Metadata()}).file(f.Close)
 }
-
-// pickles is how many of them are read concurrently: each may take half a gigabyte.
-const pickles = 4

@@ -85,7 +85,12 @@ func TestFindModel(t *testing.T) {
 		"the only other file":   {[]string{"a.ckpt", "config.json", "model.safetensors"}, "a.ckpt"},
 		"none of two":           {[]string{"a.pt", "b.pth"}, "no pytorch_model.bin in it, and several others: [\"a.pt\" \"b.pth\"]"},
 		"none of two indexes":   {[]string{"a.bin.index.json", "b.pth.index.json"}, "and several others"},
-		"nothing":               {[]string{"config.json", "model.safetensors.index.json"}, "no file of PyTorch in it (.bin, .pt, .pth, .ckpt): file does not exist"},
+		"nothing":               {[]string{"config.json", "model.safetensors.index.json"}, "no file of PyTorch in it (.bin, .pt, .pth, .ckpt)"},
+		"safetensors":           {[]string{"config.json", "model.safetensors"}, `no file of PyTorch in it (.bin, .pt, .pth, .ckpt); package safetensors reads "model.safetensors"`},
+		"a distributed one":     {[]string{".metadata", "__0_0.distcp"}, "; package dcp reads the distributed checkpoint"},
+		"files of ranks":        {[]string{"model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"}, `it has the files of several ranks of a job, such as "model_world_size_2_rank_0.pt"; package dcp joins them`},
+		"ranks of two jobs":     {[]string{"model_world_size_2_rank_0.pt", "model_world_size_4_rank_1.pt"}, "it has the files of several ranks"},
+		"numbered, not ranks":   {[]string{"model_0.pt", "model_1.pt"}, "and several others"},
 		"a folder is no file":   {[]string{"pytorch_model.bin/x", "a.pt"}, "a.pt"},
 		"before a variant":      {[]string{"d.bin", "d.fp16.bin", "d.fp16-00001-of-00002.bin"}, "d.bin"},
 		"an index before one":   {[]string{"d.bin.index.fp16.json", "d.bin.index.json", "d.fp16-00001-of-00001.bin"}, "d.bin.index.json"},
@@ -107,6 +112,29 @@ func TestFindModel(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, test.want, found)
 		})
+	}
+}
+
+// TestOtherKinds: a file that torch.save did not make is named by its kind, and by the package that
+// opens it.
+func TestOtherKinds(t *testing.T) {
+	var saved bytes.Buffer
+	require.NoError(t, safetensors.Write(&saved, nil, map[string]string{"format": "pt"}))
+	class := "ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}b."
+	for content, want := range map[string]string{
+		saved.String():      "not made by torch.save: this is a safetensors file, which package safetensors opens",
+		saved.String()[:30]: "not made by torch.save: this is a safetensors file, which package safetensors opens",
+		"version https://git-lfs.github.com/spec/v1": "not made by torch.save: this is a Git LFS pointer (git lfs pull fetches the content)",
+		"<!DOCTYPE html>":                    "not made by torch.save: this is an HTML page",
+		"GGUF\x03\x00\x00\x00\x00":           "not made by torch.save: this is a GGUF file",
+		"\x02\x00\x00\x00\x00\x00\x00\x00[]": `not made by torch.save: it starts with "\x02\x00\x00\x00\x00\x00\x00\x00"`,
+		"some text of nobody":                "not made by torch.save: this is text",
+		"some\x00text of nobody":             `not made by torch.save: it starts with "some\x00tex"`,
+		"\x80\x02" + class:                   "the .metadata of a distributed checkpoint; package dcp joins the folder that it is in",
+	} {
+		_, err := OpenFS(fstest.MapFS{"x.bin": {Data: []byte(content)}}, "x.bin")
+		require.EqualError(t, err, "safetensors: open x.bin: "+want)
+		require.ErrorAs(t, err, new(*safetensors.FormatError))
 	}
 }
 

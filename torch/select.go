@@ -9,27 +9,37 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// bareTensor is the name of the tensor of a file that holds nothing else.
+// bareTensor is the name of the tensor in a file that contains only one tensor, without a dict.
 const bareTensor = "tensor"
 
-// A dict is a container of tensors by its key, "" at the top level; or a tensor.
+// A dict is a container of tensors, or a single tensor, with the key that selects it: "" at the top
+// level.
 type dict struct {
 	key   string
 	value any
 }
 
-// choose returns what a key selects. If it is empty, that is the top level, or the only dict
-// that holds tensors.
+// choose returns the dict that a key selects. An empty key selects the top level if that has
+// tensors, and otherwise the only dict that has tensors.
 func choose(top any, key string) (dict, error) {
-	n := make(counts)
+	n := newContained()
+	d, err := n.choose(top, key)
+	if n.exhausted() {
+		return dict{}, errTooMuch
+	}
+	return d, err
+}
+
+func (n *contained) choose(top any, key string) (dict, error) {
 	if key != "" {
-		found := find(top, key)
+		found := n.find(top, key)
 		if len(found) == 0 {
 			return dict{}, fmt.Errorf("there is no %.200q; %s", key, n.candidates(top))
 		}
-		with := slices.DeleteFunc(slices.Clone(found), func(v any) bool { return n.of(v) == 0 })
+		with := slices.DeleteFunc(slices.Clone(found), func(v any) bool { return n.tensorsIn(v) == 0 })
 		switch len(with) {
 		case 0:
 			return dict{}, fmt.Errorf("%.200q is %s without tensors; %s", key, pickle.Describe(found[0]), n.candidates(top))
@@ -39,7 +49,7 @@ func choose(top any, key string) (dict, error) {
 		return dict{}, fmt.Errorf("%.200q may be any of %d entries", key, len(with))
 	}
 	switch {
-	case isTensor(top) || isContainer(top) && (isEmpty(top) || n.holds(top)):
+	case isTensor(top) || isContainer(top) && (n.isEmpty(top) || n.directTensors(top)):
 		return dict{"", top}, nil
 	case !isPlain(top):
 		return dict{}, fmt.Errorf("it holds %s, not tensors; save the state dict alone (torch.save(model.state_dict(), …))", pickle.Describe(top))
@@ -57,6 +67,7 @@ func choose(top any, key string) (dict, error) {
 	return only, nil
 }
 
+// isTensor reports whether a value is a tensor of any kind, even if it cannot be read.
 func isTensor(v any) bool {
 	if o, ok := v.(*pickle.Object); ok {
 		return otherKind(o) != "" || rebuilders[o.Class] > 0
@@ -71,42 +82,82 @@ func isContainer(v any) bool {
 	return isModule || isPlain(v)
 }
 
-// isPlain reports whether a value is a container that is no module.
-func isPlain(v any) bool {
-	switch v.(type) {
+// isPlain reports whether a value is a container that is not a module.
+func isPlain(v any) bool { return plain(v) != nil }
+
+// plain returns v if it is a Dict, a List or a Tuple. For an object on which items were set, as on
+// a subclass of dict, it returns the Dict of these items. For any other value it returns nil.
+func plain(v any) any {
+	switch v := v.(type) {
 	case *pickle.Dict, *pickle.List, pickle.Tuple:
-		return true
+		return v
+	case *pickle.Object:
+		if v.Dict != nil && v.List == nil && v.Why == nil && otherKind(v) == "" {
+			return v.Dict
+		}
 	}
-	return false
+	return nil
 }
 
-// entriesOf yields the entries of a container; those of a list by their numbers. A list
-// may be in a million places, of which each ends at its first item: nothing is copied.
-func entriesOf(v any) iter.Seq[pickle.Entry] {
+// maxLooks limits how many entries of containers are looked at in a file. An entry counts each time
+// that it is looked at.
+const maxLooks = 1 << 25
+
+// A contained caches properties of containers by their identity, because a container may be
+// referenced many times.
+type contained struct {
+	tensors map[any]int // number of tensors in each container
+	sets    map[*pickle.List]map[string]bool
+	looks   int
+}
+
+func newContained() *contained {
+	return &contained{tensors: make(map[any]int), sets: make(map[*pickle.List]map[string]bool)}
+}
+
+// look counts n entries that are about to be looked at. It returns false if there are too many.
+func (c *contained) look(n int) bool {
+	c.looks += n
+	return !c.exhausted()
+}
+
+// exhausted reports whether too many entries were looked at. The results of all other methods are
+// then incomplete.
+func (c *contained) exhausted() bool { return c.looks > maxLooks }
+
+// entries yields the entries of a container. The keys of a list are its indices. It copies nothing,
+// because a list may be referenced a million times, and each iteration may end at the first item.
+func (c *contained) entries(v any) iter.Seq[pickle.Entry] {
 	var items []any
-	switch v := v.(type) {
+	switch v := plain(v).(type) {
 	case *pickle.Dict:
-		return slices.Values(v.Entries)
+		return func(yield func(pickle.Entry) bool) {
+			for _, e := range v.Entries {
+				if !c.look(1) || !yield(e) {
+					return
+				}
+			}
+		}
 	case *pickle.List:
 		items = v.Items
 	case pickle.Tuple:
 		items = v
-	default:
-		if m, ok := moduleOf(v); ok {
-			return m.entries()
-		}
+	}
+	if m, ok := moduleOf(v); ok {
+		return c.moduleEntries(m)
 	}
 	return func(yield func(pickle.Entry) bool) {
 		for i, item := range items {
-			if !yield(pickle.Entry{Key: int64(i), Value: item}) {
+			if !c.look(1) || !yield(pickle.Entry{Key: int64(i), Value: item}) {
 				return
 			}
 		}
 	}
 }
 
-func isEmpty(v any) bool {
-	for range entriesOf(v) {
+// isEmpty reports whether v is a dict, a list or a tuple without entries.
+func (c *contained) isEmpty(v any) bool {
+	for range c.entries(v) {
 		return false
 	}
 	return isPlain(v)
@@ -123,10 +174,11 @@ func keyText(key any) (string, bool) {
 	return "", false
 }
 
-// find returns what a key of names joined by dots leads to, each container and tensor once.
-// Names may have dots themselves, and a number is a name, so that there may be several.
-func find(top any, key string) (found []any) {
-	type place struct { // a container, and how much of the key is left there
+// find returns the values that a key leads to, each container and tensor once. A key consists of
+// names joined by dots. There may be several such values, because names may contain dots, and a
+// number may be a name.
+func (c *contained) find(top any, key string) (found []any) {
+	type place struct { // a container, and the length of the key that is left there
 		container any
 		left      int
 	}
@@ -141,17 +193,17 @@ func find(top any, key string) (found []any) {
 		if id := identity(v); id == nil || !first(place{id, len(key)}) {
 			return
 		}
-		for e := range entriesOf(v) {
+		for e := range c.entries(v) {
 			name, ok := keyText(e.Key)
-			rest, within := strings.CutPrefix(key, name)
+			rest, starts := strings.CutPrefix(key, name)
 			switch {
-			case !ok || !within:
+			case !ok || !starts:
 			case rest == "":
 				id := identity(e.Value)
 				if isTensor(e.Value) {
 					id = e.Value
 				}
-				if first(id) { // nil for all others
+				if first(id) { // false for any other value, whose id is nil
 					found = append(found, e.Value)
 				}
 			case rest[0] == '.':
@@ -163,18 +215,15 @@ func find(top any, key string) (found []any) {
 	return found
 }
 
-// maxDepth is how deep containers are looked into: no checkpoint is as deep, and
-// those that contain themselves end there.
+// maxDepth limits how deep nested containers are searched. No checkpoint is nested as deep, and the
+// search of a container that contains itself ends there.
 const maxDepth = 64
 
-// counts are how many tensors are in containers, by their identity: one may be in many
-// places.
-type counts map[any]int
+// tensorsIn returns the number of tensors in a value and in the containers in it.
+func (c *contained) tensorsIn(v any) int { return c.countTensors(v, maxDepth) }
 
-// of returns how many tensors a value consists of.
-func (c counts) of(v any) int { return c.within(v, maxDepth) }
-
-func (c counts) within(v any, depth int) int {
+// countTensors is like tensorsIn, but looks only into depth levels of containers.
+func (c *contained) countTensors(v any, depth int) int {
 	if isTensor(v) {
 		return 1
 	}
@@ -182,20 +231,20 @@ func (c counts) within(v any, depth int) int {
 	if id == nil || depth == 0 {
 		return 0
 	}
-	if n, ok := c[id]; ok {
+	if n, ok := c.tensors[id]; ok {
 		return n
 	}
-	c[id] = 0 // of a container in itself
+	c.tensors[id] = 0 // the count if the container contains itself
 	n := 0
-	for e := range entriesOf(v) {
-		n = min(n+c.within(e.Value, depth-1), 1<<30)
+	for e := range c.entries(v) {
+		n = min(n+c.countTensors(e.Value, depth-1), 1<<30)
 	}
-	c[id] = n
+	c.tensors[id] = n
 	return n
 }
 
-// identity returns the same for the same container, nil for an empty tuple and for any
-// other value.
+// identity returns a key that identifies a container. It is nil for an empty tuple, and for a value
+// that is not a container.
 func identity(v any) any {
 	switch v := v.(type) {
 	case *pickle.Dict, *pickle.List:
@@ -212,42 +261,44 @@ func identity(v any) any {
 	return nil
 }
 
-// holds reports whether a container has tensors as entries, or below entries that have
-// numbers in place of names, or is a module with tensors.
-func (c counts) holds(v any) bool {
+// directTensors reports whether a container has tensors among its entries, or within entries whose
+// keys are not names, or is a module with tensors.
+func (c *contained) directTensors(v any) bool {
 	if !isPlain(v) {
-		return c.of(v) > 0
+		return c.tensorsIn(v) > 0
 	}
-	for e := range entriesOf(v) {
-		if _, named := e.Key.(string); isTensor(e.Value) || !named && c.of(e.Value) > 0 {
+	for e := range c.entries(v) {
+		if _, named := e.Key.(string); isTensor(e.Value) || !named && c.tensorsIn(e.Value) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// candidates names the dicts that hold tensors, by their keys.
-func (c counts) candidates(top any) string {
+// candidates returns advice that lists the keys of the dicts with tensors.
+func (c *contained) candidates(top any) string {
 	const maxNamed = 10
 	var named []string
 	n := 0
 	for d := range c.dicts(top, false) {
 		if n++; n <= maxNamed {
-			named = append(named, fmt.Sprintf("%.200q (%s)", d.key, tensors(c.of(d.value))))
+			named = append(named, fmt.Sprintf("%.200q (%s)", d.key, tensors(c.tensorsIn(d.value))))
 		}
 	}
 	switch {
+	case n == 0 && (isTensor(top) || isContainer(top) && c.directTensors(top)):
+		return "its tensors are at the top level, which needs no key"
 	case n == 0:
 		return "no dict in it holds tensors"
 	case n > maxNamed:
 		named = append(named, fmt.Sprintf("%d more", n-maxNamed))
 	}
-	return "a key selects one of " + strings.Join(named, ", ")
+	return variant.KeySelects + strings.Join(named, ", ")
 }
 
-// dicts yields the dicts below the top level that hold tensors, each once; those in
-// such a dict only if within is true.
-func (c counts) dicts(top any, within bool) iter.Seq[dict] {
+// dicts yields the dicts below the top level that have tensors, each once. It yields dicts within
+// such a dict only if nested is true.
+func (c *contained) dicts(top any, nested bool) iter.Seq[dict] {
 	return func(yield func(dict) bool) {
 		seen := make(map[any]bool)
 		var visit func(v any, path string, depth int) bool
@@ -257,12 +308,12 @@ func (c counts) dicts(top any, within bool) iter.Seq[dict] {
 				return true
 			}
 			seen[id] = true
-			if path != "" && c.holds(v) {
-				if more := yield(dict{path, v}); !more || !within {
+			if path != "" && c.directTensors(v) {
+				if more := yield(dict{path, v}); !more || !nested {
 					return more
 				}
 			}
-			for e := range entriesOf(v) {
+			for e := range c.entries(v) {
 				name, ok := keyText(e.Key)
 				if ok && len(path)+len(name) < maxPath && !visit(e.Value, join(path, name), depth-1) {
 					return false
@@ -274,7 +325,7 @@ func (c counts) dicts(top any, within bool) iter.Seq[dict] {
 	}
 }
 
-// maxPath is the most bytes in a key that is suggested.
+// maxPath is the largest number of bytes in a key that an error suggests.
 const maxPath = 1000
 
 func tensors(n int) string {
@@ -284,7 +335,7 @@ func tensors(n int) string {
 	return fmt.Sprintf("%d tensors", n)
 }
 
-// join adds a part to a path.
+// join appends a name to a path, after a dot.
 func join(path, name string) string {
 	if path == "" {
 		return name
@@ -292,5 +343,5 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// errSelf is the error of a container that is too deep.
+// errSelf reports that a container is nested too deeply.
 var errSelf = errors.New("it is nested too deeply, or contains itself")

@@ -43,6 +43,7 @@ func requireFolder(t *testing.T, folder string) {
 	}
 }
 
+// TestGolden reads files that PyTorch wrote, and compares every tensor.
 func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
 
 // TestTorch compares files that the installed PyTorch writes, of other numbers than
@@ -100,7 +101,7 @@ func TestRefused(t *testing.T) {
 func TestKeys(t *testing.T) {
 	data := must(os.ReadFile("testdata/foreign2.pt"))
 	for key, want := range map[string]string{
-		"model.state_dict.0":     `there is no "model.state_dict.0"; a key selects one of "before" (4 tensors), "state_dict" (2 tensors), "optimizer.state" (6 tensors)`,
+		"model.state_dict.0":     `there is no "model.state_dict.0"; a key selects one of "before" (7 tensors), "state_dict" (2 tensors), "optimizer.state" (6 tensors)`,
 		"nothing":                `there is no "nothing"`,
 		"epoch":                  `"epoch" is an int without tensors; a key selects`,
 		"args":                   `"args" is an object of "argparse.Namespace" without tensors`,
@@ -110,7 +111,7 @@ func TestKeys(t *testing.T) {
 		require.ErrorContains(t, errorOf(openBytes(data, key)), want, key)
 	}
 	keys := must(Keys(bytes.NewReader(data), int64(len(data))))
-	require.Equal(t, []string{"before", "state_dict", "optimizer.state", "optimizer.state.0", "optimizer.state.1"}, keys)
+	require.Equal(t, []string{"before", "before.defaults", "before.config.b", "before.config.b.0", "state_dict", "optimizer.state", "optimizer.state.0", "optimizer.state.1"}, keys)
 	for _, key := range keys {
 		must(openBytes(data, key))
 	}
@@ -129,7 +130,7 @@ func TestTied(t *testing.T) {
 func TestReservedName(t *testing.T) {
 	c := must(openBytes(zipOf(t, "\x80\x02}("+str("__metadata__")+whole4+str("w")+whole4+"u."), ""))
 	require.Len(t, c.tensors, 1)
-	require.EqualError(t, c.refused["__metadata__"], "safetensors reserves its name")
+	require.EqualError(t, c.refused["__metadata__"], "this name is reserved for the metadata of safetensors")
 }
 
 // TestOtherFiles: what is no file of torch.save is recognized, also by members other than the

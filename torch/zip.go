@@ -13,23 +13,55 @@ import (
 	"github.com/gosafetensors/safetensors/internal/zipfile"
 )
 
-// A zipFile is the archive that torch.save has written since PyTorch 1.6. Its members
-// are in one folder: data.pkl, byteorder, and data/KEY for each storage.
+// A zipFile is the archive that torch.save has written since PyTorch 1.6. Its members lie in one
+// folder: data.pkl, byteorder, and data/KEY for each storage.
 type zipFile struct {
 	*zipfile.Archive
+	anyCase   map[string]*zipfile.Member // members by name in lower case
 	folder    string
 	bigEndian bool
 }
 
-// openZip returns the content of data.pkl.
-func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
+// member returns the member with this name, or nil. A member whose name differs only in case is an
+// error, because PyTorch finds it and other readers do not.
+func (z *zipFile) member(name string) (*zipfile.Member, error) {
+	m := z.anyCase[lowerASCII(name)]
+	if m != nil && m.Name != name {
+		return nil, fmt.Errorf("zip member %.200q, which PyTorch takes for %.200q", m.Name, name)
+	}
+	return m, nil
+}
+
+// lowerASCII returns s with ASCII letters in lower case.
+func lowerASCII(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] += 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// locate reads the headers of members concurrently, because each read may be a request.
+func (z *zipFile) locate(members ...*zipfile.Member) error {
+	return z.Locate(members, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
+}
+
+// openZip returns the object in the archive's data.pkl, and the storages.
+func openZip(r io.ReaderAt, size int64, s *session) (top any, file storages, err error) {
 	const name = "/data.pkl"
-	a, err := zipfile.Open(r, size, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
+	a, err := zipfile.Open(r, size)
 	if err != nil {
 		return nil, nil, err
 	}
-	z := &zipFile{Archive: a}
+	z := &zipFile{Archive: a, anyCase: make(map[string]*zipfile.Member, len(a.Members))}
 	for _, m := range a.Members {
+		lower := lowerASCII(m.Name)
+		if other := z.anyCase[lower]; other != nil {
+			return nil, nil, fmt.Errorf("zip members %.200q and %.200q, which PyTorch does not distinguish", other.Name, m.Name)
+		}
+		z.anyCase[lower] = m
 		folder, ok := strings.CutSuffix(m.Name, name)
 		if !ok || strings.Contains(folder, "/") {
 			continue
@@ -39,20 +71,41 @@ func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
 		}
 		z.folder = folder
 	}
+	const longest = 1000 // bytes of the folder's name, which is part of the name of each storage
 	switch {
 	case z.folder == "":
 		return nil, nil, errors.New("a zip archive without data.pkl: not made by torch.save")
-	case a.Member(z.folder+"/constants.pkl") != nil:
-		return nil, nil, errors.New("a TorchScript archive, which is a program; load it with torch.jit.load and save its state_dict")
+	case len(z.folder) > longest:
+		return nil, nil, fmt.Errorf("a zip archive whose folder has a name of %d bytes", len(z.folder))
 	}
-	if err := z.readByteOrder(); err != nil {
+	script, err := z.member(z.folder + "/constants.pkl")
+	if err != nil {
 		return nil, nil, err
 	}
-	top, err = readPickle(a.Member(z.folder + name))
-	return top, z.data, err
+	if script != nil {
+		return nil, nil, errors.New("a TorchScript archive, which is a program; load it with torch.jit.load and save its state_dict")
+	}
+	order, err := z.member(z.folder + "/byteorder")
+	if err != nil {
+		return nil, nil, err
+	}
+	content := a.Member(z.folder + name)
+	members := []*zipfile.Member{content}
+	if order != nil {
+		members = append(members, order)
+	}
+	if err := z.locate(members...); err != nil {
+		return nil, nil, err
+	}
+	if err := z.readByteOrder(order); err != nil {
+		return nil, nil, err
+	}
+	s.start(content.Size)
+	top, err = readPickle(content)
+	return top, z, err
 }
 
-// readPickle reads the pickle of a member, and verifies its checksum.
+// readPickle reads the pickle in a member, and verifies the checksum of the member.
 func readPickle(m *zipfile.Member) (any, error) {
 	if m.Size > pickle.MaxSize {
 		return nil, fmt.Errorf("a pickle of %d bytes, more than %d", m.Size, pickle.MaxSize)
@@ -70,9 +123,9 @@ func readPickle(m *zipfile.Member) (any, error) {
 	return top, err
 }
 
-// readByteOrder: files of old versions do not say, and are little-endian.
-func (z *zipFile) readByteOrder() error {
-	m := z.Member(z.folder + "/byteorder")
+// readByteOrder reads the byte order from the member byteorder, or nil if there is none. Old
+// versions of PyTorch did not write it; their files are little-endian.
+func (z *zipFile) readByteOrder(m *zipfile.Member) error {
 	if m == nil {
 		return nil
 	}
@@ -84,10 +137,31 @@ func (z *zipFile) readByteOrder() error {
 	return err
 }
 
-func (z *zipFile) data(s *storage) (source, error) {
-	m := z.Member(z.folder + "/data/" + s.key)
-	if m == nil {
-		return source{}, fmt.Errorf("the archive has no storage %.200q", s.key)
+// storage returns the member with the data of a storage.
+func (z *zipFile) storage(s *storage) (*zipfile.Member, error) {
+	m, err := z.member(z.folder + "/data/" + s.key)
+	if err == nil && m == nil {
+		err = fmt.Errorf("the archive has no storage %.200q", s.key)
+	}
+	return m, err
+}
+
+// find reads the headers of the storages' members concurrently.
+func (z *zipFile) find(used []*storage) error {
+	var members []*zipfile.Member
+	for _, s := range used {
+		if m, err := z.storage(s); err == nil { // otherwise openStorage returns the error, with the name of a tensor
+			members = append(members, m)
+		}
+	}
+	return z.locate(members...)
+}
+
+// openStorage implements storages.
+func (z *zipFile) openStorage(s *storage) (source, error) {
+	m, err := z.storage(s)
+	if err != nil {
+		return source{}, err
 	}
 	if err := m.CheckUnpack(); err != nil {
 		return source{}, fmt.Errorf("storage %.200q: %w", s.key, err)

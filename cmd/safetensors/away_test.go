@@ -143,6 +143,8 @@ func forbids(which func(r *http.Request) bool) fault {
 	}
 }
 
+// TestHub reads a repository of a hub under every name that a user may give it, and requires that
+// it is the same as the local folder; files in the cache of the Python tools come first.
 func TestHub(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeShards(t, "repo")
@@ -168,7 +170,7 @@ func TestHub(t *testing.T) {
 	succeeds(t, "cp", "hf://owner/name", "download", "--max-shard-size", "70B")
 	require.Equal(t, "equal\n", succeeds(t, "diff", "repo", "download", "--meta"))
 
-	require.Contains(t, fails(t, 1, "ls", "hf://owner/absent"), "404")
+	require.Contains(t, fails(t, 1, "ls", "hf://owner/absent"), "no such repository, or it is private or gated, and the token that is set may not read it")
 	require.Contains(t, fails(t, 1, "ls", url+"/absent.safetensors"), "404")
 	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "x.safetensors", "--only", "w"), "no tensor matches")
 	require.Contains(t, fails(t, 1, "meta", "hf://owner/name", "a=b", "--in-place"), "cannot be changed in place")
@@ -352,6 +354,7 @@ func (s *store) objects(t *testing.T) (keys []string) {
 	return keys
 }
 
+// TestS3 copies to a bucket and from it, replaces a checkpoint there, and refuses what is absent.
 func TestS3(t *testing.T) { eachStore(t, testS3) }
 
 func testS3(t *testing.T, s *store) {

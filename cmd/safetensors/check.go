@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +11,11 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/checkpoint"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -23,45 +27,109 @@ func (c *command) check() *cobra.Command {
 	var values bool
 	var part parts.Part
 	cmd := c.verb("check SRC... [--values] [--part K/N] [--json]", "Say whether files obey the rules of the format", `
-Of a file that does not, it prints the tensor, the rule and the place. Of a folder
-it checks every .safetensors file and every index. The exit code is 1 if one is
-refused. With --values, one that holds a NaN or an infinity is refused, too. With --part
-K/N it checks a part of the files; the lines of all N parts are those of the whole.
+A file that breaks a rule is refused: the line names the tensor, the rule and the place.
+In a folder, every .safetensors file and every index is checked. A file of another format
+is checked by the rules of that format, and the line says so; it is refused if a tensor in
+it cannot be read, or if its name ends in .safetensors. --values also refuses files with a
+NaN or an infinity. The exit code is 1 if a file is refused.
+
+--part K/N checks part K of the files. The lines of all N parts together are those of a
+whole check, except for the findings about folders.
+
+After its files, a folder has findings: something is missing, or two programs that open
+the folder could see different models. A finding is about copies of a tensor that differ,
+tensors and shards that the index does not name, missing shards, two checkpoints in one
+folder, shards without an index, a config that contradicts the tensors, or components of
+a pipeline without weights. The exit code is 1 if there is a finding. Findings take the
+headers, and the data of tensors that are stored twice.
 
 --json prints one line for each file:
-  {"file": "...", "ok": true, "tensors": 12, "bytes": 4096}
+  {"file": "...", "ok": true, "format": "PyTorch file" (absent for safetensors),
+   "tensors": 12, "bytes": 4096}
   {"file": "...", "ok": false, "reason": "...", "tensor": "..." if one is at fault,
-   "offset": its place in the file, if known}
+   "offset": its place in the file, if known,
+   "unread": [{"file", "name", "reason"}, ...]: present if tensors cannot be read}
+and one line for each finding, with files named as in the folder:
+  {"directory": "...", "ok": false, "rule": "unreadable", "missing", "copies", "unlisted",
+   "ambiguous", "no-index" or "config", "files": ["..."],
+   "tensor": "..." if one is concerned, "reason": "..."}
 `+sources, `
 safetensors check model.safetensors
 safetensors check downloads/*
 `, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
 		return c.checkAll(args, part, values)
 	})
-	cmd.Flags().BoolVar(&values, "values", false, "look for NaN and Inf: that reads all data")
+	cmd.Flags().BoolVar(&values, "values", false, "also refuse NaN and Inf, which reads all data")
 	cmd.Flags().Var(&part, "part", "check the files of part `K/N` only")
 	return cmd
 }
 
-// A verdict is what check found out about a file. Its fields are those of the JSON
-// form.
+// A verdict is the result of checking a file. Its fields are also the JSON that check prints.
 type verdict struct {
 	File    string `json:"file"`
 	OK      bool   `json:"ok"`
+	Format  string `json:"format,omitempty"` // "" for a safetensors file with the name of one
 	Tensors *int   `json:"tensors,omitempty"`
 	Bytes   *int64 `json:"bytes,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Tensor  string `json:"tensor,omitempty"`
 	Offset  *int64 `json:"offset,omitempty"`
+
+	Unread []report.Unread `json:"unread,omitempty"`
+}
+
+// A folderFinding is one finding about a folder. Its fields are also the JSON that check prints.
+type folderFinding struct {
+	Directory string          `json:"directory"`
+	OK        bool            `json:"ok"`
+	Rule      checkpoint.Rule `json:"rule"`
+	Files     []string        `json:"files"`
+	Tensor    string          `json:"tensor,omitempty"`
+	Reason    string          `json:"reason"`
+}
+
+// checkFolder prints the findings about a source that is a folder, and reports whether there is
+// one. It does not print findings that repeat the refusal of a file.
+func (c *command) checkFolder(name string, refused map[string]bool) (found bool, err error) {
+	files, err := c.opener.Directory(name)
+	if err != nil || files == nil {
+		return false, err
+	}
+	findings, err := checkpoint.Check(files, ".")
+	if cause := context.Cause(c.ctx); cause != nil {
+		return false, cause
+	}
+	if err != nil {
+		return false, c.opener.Named(name, err)
+	}
+	dir, err := localfile.Path(name)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range findings {
+		at := filepath.Join(dir, filepath.FromSlash(f.Files[0]))
+		if told := f.Rule == checkpoint.Unreadable || f.Files[0] == "."; told && (refused[at] || refused[name]) {
+			continue
+		}
+		found = true
+		v := folderFinding{storage.Shown(name), false, f.Rule, f.Files, f.Tensor, f.Text}
+		if err := c.print(v, func() {
+			fmt.Fprintf(c.out, "found    %s: %s: %s\n", v.Directory, v.Rule, term.Clean(v.Reason))
+		}); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
 }
 
 func (c *command) checkAll(names []string, part parts.Part, values bool) error {
-	refused, seen := false, 0
+	bad, seen := false, 0
 	for _, name := range names {
 		files, err := filesOf(name)
 		if err != nil {
 			return err
 		}
+		refused := make(map[string]bool)
 		for _, file := range files {
 			if seen++; !part.Has(seen - 1) {
 				continue
@@ -70,19 +138,30 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 			if c.ctx.Err() != nil {
 				return c.ctx.Err()
 			}
-			refused = refused || !v.OK
+			refused[file] = !v.OK
+			bad = bad || !v.OK
 			if err := c.print(v, func() { c.printVerdict(v) }); err != nil {
 				return err
 			}
 		}
+		if part.N <= 1 {
+			found, err := c.checkFolder(name, refused)
+			if err != nil {
+				return err
+			}
+			bad = bad || found
+		} else if dir, err := c.opener.Directory(name); part.K == 1 && err == nil && dir != nil {
+			c.opener.Note(storage.Shown(name) + ": --part divides the files; what they are together is checked without it")
+		}
 	}
-	if refused {
+	if bad {
 		return errDifferent
 	}
 	return nil
 }
 
-// filesOf returns the files to check: those of a folder, or the source itself.
+// filesOf returns the files that check opens for a source: the files of a folder, or the source
+// itself.
 func filesOf(name string) ([]string, error) {
 	var info fs.FileInfo
 	dir, err := localfile.Path(name)
@@ -90,10 +169,10 @@ func filesOf(name string) ([]string, error) {
 		info, err = os.Stat(dir)
 	}
 	if err != nil || !info.IsDir() {
-		return []string{name}, nil // a URL, -, or what cannot be opened, which is its verdict then
+		return []string{name}, nil // a URL or -; or the name cannot be opened, and its verdict gives the reason
 	}
 	var files []string
-	dir += string(filepath.Separator) // a link is followed
+	dir += string(filepath.Separator) // follows a link to a folder
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -101,7 +180,7 @@ func filesOf(name string) ([]string, error) {
 		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !storage.IsIndex(path) {
 			return nil
 		}
-		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a pipe would be waited for
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe would wait for its writer
 			return fmt.Errorf("%s is not a regular file", term.Name(path))
 		}
 		files = append(files, path)
@@ -111,28 +190,65 @@ func filesOf(name string) ([]string, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return []string{name}, nil // a folder of PyTorch, or the verdict says what is in it
+		return []string{name}, nil // the files are of PyTorch, or the verdict says what the folder contains
 	}
 	slices.Sort(files)
 	return files, nil
 }
 
 func (c *command) verdict(name string, values bool) verdict {
-	src, err := c.opener.Open(name)
+	src, err := c.opener.OpenRead(name)
 	if err != nil {
 		return refusal(name, err)
 	}
 	defer src.Close()
+	of, mistaken := formatOf(src)
+	v := verdict{File: name, Format: of}
+	if mistaken {
+		v.Reason = fmt.Sprintf("this is a %s, not a safetensors file; cp converts it", of)
+		return v
+	}
+	if missing, err := unread(src, src.Unread()); err != nil {
+		v.Tensor, v.Reason, v.Unread = missing[0].Name, missing[0].Reason, missing
+		if others := len(missing) - 1; others > 0 {
+			v.Reason += fmt.Sprintf("; %s cannot be read, too", term.Plural(others, "more tensor"))
+		}
+		return v
+	}
 	if values {
-		if tensor, err := c.notFinite(src); err != nil {
-			return verdict{File: name, Tensor: tensor, Reason: err.Error()}
+		if v.Tensor, err = c.notFinite(src); err != nil {
+			v.Reason = err.Error()
+			return v
 		}
 	}
 	n, size := len(src.Tensors), src.Size()
-	return verdict{File: name, OK: true, Tensors: &n, Bytes: &size}
+	v.OK, v.Tensors, v.Bytes = true, &n, &size
+	return v
 }
 
-// refusal returns the verdict on what could not be opened.
+// formatOf returns the format in which a source was read, or "" if it is safetensors and the name
+// does not indicate another format. mistaken reports whether a file has the name of a safetensors
+// file, but another format: no other program would read it.
+func formatOf(src *source.Checkpoint) (of string, mistaken bool) {
+	if src.Format != nil {
+		named := format.ByName(src.Files[0].Name)
+		if src.Format == format.Safetensors && (named == nil || named == format.Safetensors) {
+			return "", false
+		}
+		return src.Format.Name, named == format.Safetensors
+	}
+	for _, file := range src.Files {
+		switch {
+		case strings.HasSuffix(file.Name, ".distcp"):
+			return "distributed checkpoint", false
+		case format.ByName(file.Name) == format.Torch:
+			return "PyTorch files", false
+		}
+	}
+	return "", false
+}
+
+// refusal returns the verdict on a source that could not be opened.
 func refusal(name string, err error) verdict {
 	v := verdict{File: name, Reason: err.Error()}
 	var of *storage.Error
@@ -149,8 +265,8 @@ func refusal(name string, err error) verdict {
 	return v
 }
 
-// notFinite returns the first tensor with a NaN or an infinity, and an error that counts
-// them.
+// notFinite returns the first tensor with a NaN or an infinity, and an error with the numbers of
+// such values.
 func (c *command) notFinite(src *source.Checkpoint) (tensor string, err error) {
 	var tensors []safetensors.Tensor
 	for _, name := range src.Order {
@@ -179,7 +295,11 @@ func (c *command) notFinite(src *source.Checkpoint) (tensor string, err error) {
 
 func (c *command) printVerdict(v verdict) {
 	if v.OK {
-		fmt.Fprintf(c.out, "ok       %s: %s, %s\n", term.Name(v.File), term.Plural(*v.Tensors, "tensor"), term.Bytes(*v.Bytes))
+		of := ""
+		if v.Format != "" {
+			of = v.Format + ", "
+		}
+		fmt.Fprintf(c.out, "ok       %s: %s%s, %s\n", term.Name(v.File), of, term.Plural(*v.Tensors, "tensor"), term.Bytes(*v.Bytes))
 		return
 	}
 	fmt.Fprintf(c.out, "refused  %s: ", term.Name(v.File))

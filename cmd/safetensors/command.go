@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -22,19 +24,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes.
+// These are the exit codes.
 const (
 	exitOK          = 0
-	exitFailed      = 1 // different, refused, or an error
+	exitFailed      = 1 // a difference, a refusal or an error
 	exitUsage       = 2
-	exitRefused     = 3   // of a part: another try does not help
+	exitRefused     = 3   // for a part: another try cannot succeed
 	exitInterrupted = 130 // 128 + SIGINT
 )
 
-// errDifferent ends a verb that has said what it found, with exitFailed.
+// errDifferent ends a verb with exitFailed. The verb has already printed its findings.
 var errDifferent = errors.New("different")
 
-// A usageError is a command line that makes no sense.
+// A usageError reports an invalid command line.
 type usageError struct{ error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -44,22 +46,27 @@ type command struct {
 	ctx    context.Context
 	opener *source.Opener
 	out    *bufio.Writer // standard output
-	stdout io.Writer     // the same, for data
+	stdout io.Writer     // standard output without the buffer, for data
 	stderr io.Writer
 	quiet  bool
-	json   bool   // print a line of JSON
-	values bool   // take quantised tensors as numbers
-	page   string // to be drawn, "" for none
-	begun  bool   // the command line was understood
+	json   bool     // whether to print a line of JSON
+	values bool     // whether to use the numbers of quantised tensors
+	page   string   // name of the page to draw, or ""
+	args   []string // the command line
+	begun  bool     // whether the command line was accepted
 }
 
-// run runs the command line and returns the exit code.
+// run executes a command line and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	return runThrough(nil, args, stdin, stdout, stderr)
+}
+
+// runThrough is like run, but sets Through of the session, which tests use.
+func runThrough(through func(fs.FS) fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := interruptible()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	c := &command{ctx: ctx, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
-	c.opener = &source.Opener{Session: storage.Session{Context: ctx}, Stdin: stdin, Note: func(text string) {
+	c := &command{ctx: ctx, args: args, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
+	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: through}, Stdin: stdin, Note: func(text string) {
 		fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text))
 	}}
 	root := c.root()
@@ -68,12 +75,34 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if flushed := c.out.Flush(); err == nil && flushed != nil {
-		c.begun, err = true, flushed // nothing is wrong with the command line, of --help either
+		c.begun, err = true, flushed // a failed write is not an error of the command line, even for --help
 	}
 	return c.exit(cmd, err)
 }
 
-// exit reports an error and returns the exit code of it.
+// interruptible returns a context that ends with the first signal that asks the program to end. The
+// program can then remove temporary files and abort uploads. A second SIGINT or SIGTERM ends the
+// program at once.
+//
+// A terminal sends SIGHUP when it is closed. SIGHUP also ends the context, unless the program was
+// started with SIGHUP ignored, as by nohup. A second SIGHUP has no effect, because the shell and
+// the system each send one.
+func interruptible() (ctx context.Context, stop func()) {
+	ctx, stopFirst := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	stop = stopFirst
+	if !signal.Ignored(syscall.SIGHUP) {
+		var stopHangup func()
+		ctx, stopHangup = signal.NotifyContext(ctx, syscall.SIGHUP)
+		stop = func() {
+			stopHangup()
+			stopFirst()
+		}
+	}
+	context.AfterFunc(ctx, stopFirst)
+	return ctx, stop
+}
+
+// exit prints an error and returns its exit code.
 func (c *command) exit(cmd *cobra.Command, err error) int {
 	switch {
 	case err == nil:
@@ -87,7 +116,7 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 		fmt.Fprintf(c.stderr, "safetensors: %s\n%s --help shows the usage\n", term.Clean(err.Error()), cmd.CommandPath())
 		return exitUsage
 	}
-	for line := range strings.SplitSeq(err.Error(), "\n") { // several errors, some of the library
+	for line := range strings.SplitSeq(err.Error(), "\n") { // there may be several errors, some of them from the library
 		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
 	}
 	if errors.As(err, new(parts.Refusal)) {
@@ -96,19 +125,27 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 	return exitFailed
 }
 
-// helpWidth is how long the lines of the help may be, in characters.
+// helpWidth is the largest width of the help in characters.
 const helpWidth = 90
 
-// sources says in the help of a verb what SRC is, allSources all that it can be.
+// sources describes SRC in the help of a verb; allSources has the complete description.
 const sources = `
-SRC is a file, a folder, an index, a URL or -: safetensors help sources has them all.`
+SRC is a file, a folder, an index, a URL or -; see: safetensors help sources`
 
-const allSources = `SRC is a .safetensors file, a folder, an index of shards (*.index.json), https://...,
-hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there), s3://...,
-gs://..., azblob://..., file:///... or - for standard input. It may also be a NumPy
-archive (.npz), a NumPy array (.npy), a PyTorch file (.pt, .pth, .bin, .ckpt; the pickle
-is read, never executed) or a bintensors file (.bt), or a folder of a PyTorch job's
-distributed checkpoint, whose pieces are joined.`
+const allSources = `SRC is one of these:
+  a file     .safetensors; .pt, .pth, .bin or .ckpt of PyTorch, whose pickle is read,
+             never executed; .npz or .npy of NumPy; .bt of bintensors
+  an index   *.safetensors.index.json or *.bin.index.json: its shards are one model
+  a folder   one model: a file or shards of safetensors or, without these, of PyTorch;
+             or what the ranks of a PyTorch job wrote, whose pieces are joined: a
+             distributed checkpoint (.metadata, *.distcp), files such as
+             model_world_size_8_rank_3.pt
+  a URL      https://..., s3://..., gs://..., azblob://..., file:///...,
+             hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there)
+  -          standard input
+
+cp and merge write files, folders and buckets (s3://, gs://, azblob://). For the hub,
+write a folder; then: hf upload OWNER/NAME FOLDER`
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
@@ -118,9 +155,7 @@ func (c *command) root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return usage("expected a command")
-		},
+		RunE:          func(cmd *cobra.Command, args []string) error { return cmd.Help() },
 	}
 	root.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -130,24 +165,31 @@ func (c *command) root() *cobra.Command {
 		for _, verb := range cmd.Commands() {
 			verbs = append(verbs, verb.Name())
 		}
-		return usage("there is no command %q%s", args[0], pattern.Suggest(args[0], verbs))
+		return usage("there is no command %q%s", args[0], suggestVerb(args[0], verbs))
 	}
-	root.Flags().Bool("version", false, "print the version")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
+	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetVersionTemplate("safetensors {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
-	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
-	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
+	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "read the dict `NAME` of a PyTorch file that has several: state_dict, or optimizer.state.0")
+	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(c.out, "safetensors %s\n", version())
+			return err
+		},
+	}, &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "stats", "diff":
-			cmd.Flags().StringVar(&c.page, "html", "", "write a `PAGE` for browsers too")
+			cmd.Flags().StringVar(&c.page, "html", "", "also write a `PAGE` for browsers, a file that ends in .html")
 			fallthrough
 		case "show":
-			cmd.Flags().BoolVar(&c.values, "dequantize", false, "take quantised tensors as the numbers they stand for")
+			cmd.Flags().BoolVar(&c.values, "dequantize", false, "read quantised tensors as the numbers that they stand for")
 			fallthrough
 		case "ls", "hash", "verify", "cp":
-			cmd.Flags().StringVar(&c.opener.Variant, "variant", "", "of a folder, take the variant `NAME`: fp16 of x.fp16.safetensors next to x.safetensors")
+			cmd.Flags().StringVar(&c.opener.Variant, "variant", "", "read the variant `NAME` of a folder: fp16 is x.fp16.safetensors next to x.safetensors")
 			fallthrough
 		case "check", "meta":
 			cmd.Flags().BoolVar(&c.json, "json", false, "print a line of JSON")
@@ -165,8 +207,34 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// version returns the version that the command was installed as, (devel) of one that was
-// built in a working copy.
+// otherVerbs maps names of verbs in other programs to a verb here, and the flag that is needed.
+var otherVerbs = map[string]string{
+	"info": "ls", "list": "ls", "inspect": "ls", "header": "ls", "keys": "ls", "names": "ls", "size": "ls", "tree": "ls --tree",
+	"print": "show", "cat": "show", "head": "show", "dump": "show", "describe": "stats", "histogram": "stats", "plot": "stats --html PAGE",
+	"compare": "diff", "validate": "check", "lint": "check", "scan": "check", "sum": "hash", "sha256": "hash", "checksum": "hash",
+	"download": "cp", "upload": "cp", "get": "cp", "pull": "cp", "push": "cp", "copy": "cp", "convert": "cp", "join": "cp", "consolidate": "cp",
+	"cast": "cp --dtype DTYPE", "split": "cp --max-shard-size SIZE", "shard": "cp --max-shard-size SIZE", "extract": "cp --only PATTERN",
+	"prune": "cp --except PATTERN", "rename": "cp --rename s/REGEXP/REPLACEMENT/", "quantize": "cp --quantize SCHEME",
+	"quantise": "cp --quantize SCHEME", "dequantize": "cp --dequantize DTYPE", "dequantise": "cp --dequantize DTYPE",
+	"lora": "merge --lora ADAPTER", "average": "merge", "metadata": "meta",
+}
+
+// suggestVerb returns a question with a verb, to be printed after a word that is not a verb: the
+// verb with the same purpose, or ls for the name of a file, or the verb with the most similar
+// spelling. It returns "" if there is none.
+func suggestVerb(word string, verbs []string) string {
+	if verb, known := otherVerbs[word]; known {
+		return fmt.Sprintf(", did you mean %q?", verb)
+	}
+	_, err := os.Stat(word)
+	if f := format.ByName(word); err == nil || storage.IsURL(word) || f != nil && f.Open != nil || f == format.Safetensors {
+		return fmt.Sprintf(", did you mean \"ls %s\"?", storage.Shown(word))
+	}
+	return pattern.Suggest(word, verbs)
+}
+
+// version returns the version of the installed command, or (devel) for a command that was built in
+// a working copy.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -174,6 +242,7 @@ func version() string {
 	return "(devel)"
 }
 
+// verb returns the command of a verb. Its func f runs after the arguments are checked.
 func (c *command) verb(use, short, long, examples string, args cobra.PositionalArgs, f func(args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:                   use,
@@ -192,8 +261,8 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 	}
 }
 
-// arguments checks that a verb has at least least arguments and at most most, unless that is
-// negative. The error has their names, from the use of the verb.
+// arguments returns a check that a verb has at least least arguments, and at most most unless most
+// is negative. The error contains the names of the arguments, from the use of the verb.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if n := len(args); n >= least && (most < 0 || n <= most) {
@@ -203,12 +272,16 @@ func arguments(least, most int) cobra.PositionalArgs {
 		if flags := slices.IndexFunc(names, func(s string) bool { return strings.ContainsAny(s, "-|") || s == "[flags]" }); flags >= 0 {
 			names = names[:flags]
 		}
-		return usage("expected %s, not %s", strings.Join(names, " "), term.Plural(len(args), "argument"))
+		got := term.Plural(len(args), "argument")
+		if len(args) == 0 {
+			got = "nothing"
+		}
+		return usage("expected %s, got %s", strings.Join(names, " "), got)
 	}
 }
 
-// stdinOnce refuses standard input for two of the sources, which all arguments are but DST: it can
-// be read once only.
+// stdinOnce returns an error if standard input is named twice, because it can be read only once.
+// All arguments except DST are sources.
 func stdinOnce(cmd *cobra.Command, sources []string) error {
 	if strings.Contains(cmd.Use, " DST ") {
 		sources = sources[:len(sources)-1]
@@ -219,17 +292,18 @@ func stdinOnce(cmd *cobra.Command, sources []string) error {
 	return nil
 }
 
-// print prints what a verb found: as a line of JSON, or by a func.
+// print prints the findings of a verb: as a line of JSON with --json, and otherwise by calling
+// text.
 func (c *command) print(found any, text func()) error {
 	if c.json {
 		return term.PrintJSON(c.out, found)
 	}
 	text()
-	_, err := c.out.Write(nil) // which returns the error of any write before
+	_, err := c.out.Write(nil) // returns the error of any earlier write
 	return err
 }
 
-// progress shows how much of total bytes is read, until stop is called.
+// progress shows how many of total bytes are read, until stop is called.
 func (c *command) progress(title string, total int64) (stop func()) {
 	if c.quiet {
 		return func() {}

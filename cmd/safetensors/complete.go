@@ -14,15 +14,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A shell waits for its completions: they come from this machine alone, in this time,
-// and nobody reads more of them.
+// completionTime and maxCompletions limit the completions, because the shell waits for them. They
+// come from local files only.
 const (
 	completionTime = 2 * time.Second
 	maxCompletions = 1000
 )
 
-// addCompletions tells the shell what arguments and flags may be. SRC and what is not
-// here are files.
+// addCompletions adds the completions of arguments and flags. The shell completes SRC, and all
+// other arguments and flags, with names of files.
 func (c *command) addCompletions(root *cobra.Command) {
 	flags := map[string]cobra.CompletionFunc{
 		"only": c.completeNames, "except": c.completeNames, "targets": c.completeNames,
@@ -32,13 +32,13 @@ func (c *command) addCompletions(root *cobra.Command) {
 		"method":     fixed("linear", "slerp", "task"),
 		"sort":       fixed("size", "name"),
 	}
-	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "ranks", "depth", "meta", "hub", "variant"} {
+	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "align", "ranks", "depth", "meta", "hub", "variant"} {
 		flags[name] = fixed()
 	}
 	root.RegisterFlagCompletionFunc("key", c.completeKey) // --key of sign is a file
 	for _, cmd := range root.Commands() {
 		for name, complete := range flags {
-			cmd.RegisterFlagCompletionFunc(name, complete) // an error if it has no such flag
+			cmd.RegisterFlagCompletionFunc(name, complete) // returns an error if cmd has no such flag
 		}
 		if slices.Contains([]string{"show", "stats", "meta"}, cmd.Name()) {
 			cmd.ValidArgsFunction = c.completeArgument
@@ -46,11 +46,12 @@ func (c *command) addCompletions(root *cobra.Command) {
 	}
 }
 
+// fixed completes with these texts.
 func fixed(texts ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(texts, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// completeArgument completes SRC, and the names of tensors after it.
+// completeArgument completes SRC, and after it the names of tensors.
 func (c *command) completeArgument(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(args) == 0:
@@ -61,10 +62,10 @@ func (c *command) completeArgument(cmd *cobra.Command, args []string, typed stri
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// offered returns what get finds in those sources that are on this machine, in a short time: texts
-// that start with what is typed, but for those that a shell would not take literally. What several
-// have in common it inserts unquoted, and the next completion evaluates it.
-func (c *command) offered(sources []string, typed string, get func(o *source.Opener, name string) ([]string, error)) (found []string) {
+// offer returns the texts that get returns for the local sources, as far as they start with typed.
+// It omits texts that a shell would not take literally: the shell inserts their common prefix
+// unquoted, and evaluates it at the next completion.
+func (c *command) offer(sources []string, typed string, get func(o *source.Opener, name string) ([]string, error)) (found []string) {
 	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
 	defer cancel()
 	o := &source.Opener{Session: storage.Session{Context: ctx}, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}
@@ -79,8 +80,8 @@ func (c *command) offered(sources []string, typed string, get func(o *source.Ope
 	return found
 }
 
-// opened returns a func that opens a source and returns what names finds in it.
-func opened(names func(*source.Checkpoint) []string) func(o *source.Opener, name string) ([]string, error) {
+// fromSource returns a func for offer that opens a source and returns what names returns for it.
+func fromSource(names func(*source.Checkpoint) []string) func(o *source.Opener, name string) ([]string, error) {
 	return func(o *source.Opener, name string) ([]string, error) {
 		src, err := o.Open(name)
 		if err != nil {
@@ -93,7 +94,7 @@ func opened(names func(*source.Checkpoint) []string) func(o *source.Opener, name
 
 // completeNames completes the names of tensors level by level, as shells complete paths.
 func (c *command) completeNames(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	names := c.offered(args, typed, opened(func(src *source.Checkpoint) []string { return src.Order }))
+	names := c.offer(args, typed, fromSource(func(src *source.Checkpoint) []string { return src.Order }))
 	slices.Sort(names)
 	found := levels(slices.Compact(names), typed)
 	directive := cobra.ShellCompDirectiveNoFileComp
@@ -103,8 +104,8 @@ func (c *command) completeNames(_ *cobra.Command, args []string, typed string) (
 	return found[:min(len(found), maxCompletions)], directive
 }
 
-// levels returns names up to the first dot after what is typed, but in full those that are
-// alone up to there. Where all have that dot in common, it goes on to the next one.
+// levels returns the names, cut after the first dot beyond typed. A name that is alone in its level
+// is not cut. If all names have the same dot, levels continues to the next one.
 func levels(names []string, typed string) []string {
 	below := make(map[string][]string)
 	for _, name := range names {
@@ -127,18 +128,21 @@ func levels(names []string, typed string) []string {
 	return found
 }
 
+// completeKey completes --key with the keys of the sources.
 func (c *command) completeKey(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	keys := func(o *source.Opener, name string) ([]string, error) { return o.Keys(name, maxCompletions) }
-	return c.offered(args, typed, keys), cobra.ShellCompDirectiveNoFileComp
+	return c.offer(args, typed, keys), cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeMetadata completes --delete with the keys of the metadata.
 func (c *command) completeMetadata(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	keys := opened(func(src *source.Checkpoint) []string { return slices.Sorted(maps.Keys(src.Metadata)) })
-	found := c.offered(args[:min(len(args), 1)], typed, keys)
+	keys := fromSource(func(src *source.Checkpoint) []string { return slices.Sorted(maps.Keys(src.Metadata)) })
+	found := c.offer(args[:min(len(args), 1)], typed, keys)
 	return found[:min(len(found), maxCompletions)], cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeDType completes the last dtype of FROM=TO,...: one that floats can become.
+// completeDType completes the last dtype of FROM=TO,... with the dtypes to which floats can be
+// converted.
 func completeDType(_ *cobra.Command, _ []string, typed string) (found []string, _ cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexAny(typed, ",=")+1]
 	for d := range safetensors.DTypes() {
@@ -151,8 +155,7 @@ func completeDType(_ *cobra.Command, _ []string, typed string) (found []string, 
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// isPlain reports whether a name is a word of every shell that stands for itself, and
-// no flag.
+// isPlain reports whether a name is a word that every shell takes literally, and not a flag.
 func isPlain(name string) bool {
 	const maxLen = 1000
 	return name != "" && len(name) <= maxLen && !strings.HasPrefix(name, "-") &&

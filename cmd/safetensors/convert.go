@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,25 +9,26 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/convert"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// quantisedParts returns the tensors of a source that are parts of quantised ones. It is an
-// error if that cannot be known.
+// quantisedParts returns the layouts of the tensors of a source that are parts of quantised
+// tensors. It is an error if that cannot be determined.
 func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	configs := make(map[string][]byte)
 	for _, one := range src.Sources() {
-		config, err := quant.FindConfig(one.Folder.ReadFile)
+		config, err := configOf(one)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", storage.Shown(one.Name), term.Bare(err))
+			return nil, fmt.Errorf("%s: %w", storage.Shown(one.Name), err)
 		}
 		configs[string(config)] = config
 	}
 	if len(configs) > 1 {
-		delete(configs, "") // of a source that has none
+		delete(configs, "") // removes the absent config of some of the sources
 	}
 	parts := make(map[string]quant.Layout)
 	for _, config := range configs {
@@ -39,13 +41,15 @@ func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	return parts, nil
 }
 
-// isQuantised reports whether a tensor is a part of a quantised one, or what it stands for.
+// isQuantised reports whether a tensor is a part of a quantised tensor, or the result of
+// dequantising one.
 func (w *copyJob) isQuantised(name string) bool {
 	_, quantised := w.layouts[name]
 	return quantised
 }
 
-// target returns the dtype that a tensor of the source gets.
+// target returns the dtype to which a tensor of the source is converted. It counts the tensors that
+// keep their dtype because they are quantised.
 func (w *copyJob) target(name string, d safetensors.DType) safetensors.DType {
 	quantised := w.isQuantised(name)
 	if quantised && w.plain != 0 {
@@ -55,7 +59,7 @@ func (w *copyJob) target(name string, d safetensors.DType) safetensors.DType {
 	if !ok || to == d {
 		return d
 	}
-	if quantised && w.plain == 0 { // no conversion changes it
+	if quantised && w.plain == 0 { // parts of quantised tensors are not converted
 		w.kept++
 		return d
 	}
@@ -63,8 +67,37 @@ func (w *copyJob) target(name string, d safetensors.DType) safetensors.DType {
 	return to
 }
 
-// count has converted tensors counted that are still among those to write. Nothing can tell
-// after that that two of them share their data.
+// countParameters sets the number of parameters for the index if some of the tensors are codes of
+// quantised weights. If all tensors of the source are copied, it is the number that ls shows.
+func (w *copyJob) countParameters() error {
+	sum := func(tensors map[string]safetensors.Tensor) (n int64) {
+		for _, t := range tensors {
+			n += numbers.Count(t)
+		}
+		return n
+	}
+	switch {
+	case w.quantize != "":
+		w.parameters = sum(w.tensors)
+	case w.plain == 0 && mayBeQuantised(w.src):
+		src := *w.src
+		src.Tensors, src.Order = maps.Clone(w.src.Tensors), slices.Clone(w.src.Order)
+		layouts, err := dequantize(&src)
+		switch {
+		case errors.As(err, new(unreadConfig)):
+			return fmt.Errorf("%s: %w", storage.Shown(w.src.Name), err)
+		case err == nil && len(layouts) == 0: // then the elements are the parameters
+		case err == nil && len(w.tensors) == len(w.src.Order):
+			w.parameters = sum(src.Tensors)
+		default:
+			w.parameters = -1
+		}
+	}
+	return nil
+}
+
+// count replaces the converted tensors by ones that count the values that become infinite. After
+// that, it cannot be known whether two tensors share their data.
 func (w *copyJob) count() error {
 	left := int64(blocks.Most)
 	w.counts = make(map[string]*convert.Count)
@@ -85,9 +118,9 @@ func (w *copyJob) count() error {
 	return nil
 }
 
-// notes calls note with what to say after the copy.
+// notes calls note with each message that follows the copy.
 func (w *copyJob) notes(note func(text string)) {
-	var left []string // no value needs them
+	var left []string // tensors that no value needs
 	for name, l := range w.layouts {
 		if w.plain != 0 && l.Bits == 0 {
 			left = append(left, name)
@@ -98,6 +131,11 @@ func (w *copyJob) notes(note func(text string)) {
 	}
 	if w.kept > 0 {
 		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
+	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes
+		note("quantised tensors stayed as they are; --dequantize writes the numbers")
+	}
+	if w.fused > 0 {
+		note(fmt.Sprintf("%s of several matrices, as of fused experts, stayed as they were: %.0f %% of the weights", term.Plural(w.fused, "tensor"), 100*w.fusedShare))
 	}
 	const most = 10
 	finite := func(name string) bool { return w.counts[name].Total() == 0 }

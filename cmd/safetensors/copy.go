@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/convert"
@@ -18,23 +20,34 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// A copyJob is what cp is about to write.
+// A copyJob describes what cp or merge writes.
 type copyJob struct {
 	*copyFlags
 	src      *source.Checkpoint
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
-	origin   map[string]string // the name in src of each tensor, but for those of --quantize
-	read     int64             // bytes of src that this reads
+	origin   map[string]string // maps each tensor, except those that --quantize makes, to its name in src
+	read     int64             // number of bytes of src that the job reads
 	config   []byte            // the new config.json; nil if there is none
-	side     []string          // next to the weights: a new config.json, and files of src that come along
+	side     []string          // files next to the weights that are written: a new config.json, and copies of files of src
 
-	quantisation []byte // what --quantize puts into config
+	quantisation []byte  // the quantization_config that --quantize adds to config
+	fused        int     // number of weights that --quantize leaves unchanged, because a tensor has several matrices
+	fusedShare   float64 // number of these weights divided by the number of all weights
 
-	layouts map[string]quant.Layout                 // of src, where it is dequantised or converted
-	dtypes  map[safetensors.DType]safetensors.DType // that were converted, to which
-	kept    int                                     // parts of quantised tensors that another dtype was asked for
-	counts  map[string]*convert.Count               // of what was converted
+	// made reports whether the tensors were computed from several models, and are not those of the
+	// files of src. widened has the dtypes that tensors had before they were converted to F32 for
+	// the computation.
+	made    bool
+	widened map[string]safetensors.DType
+
+	parameters int64    // total_parameters of the index: see dest.Set
+	resized    resizing // new size of the vocabulary, if an adapter changes it
+
+	layouts map[string]quant.Layout                 // layouts of src, if it is dequantised or converted
+	dtypes  map[safetensors.DType]safetensors.DType // maps dtypes to those to which they were converted
+	kept    int                                     // number of parts of quantised tensors that --dtype did not convert
+	counts  map[string]*convert.Count               // counts of values that became infinite, by converted tensor
 }
 
 func (c *command) copy(names []string, name string, f *copyFlags) error {
@@ -47,82 +60,188 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 	if f.part.IsSet() {
 		return c.copyPart(names, name, f)
 	}
-	dst, err := c.openDestination(name, f.maxShardSize, f.ranks)
-	folder, isFolder := dst.(dest.Shared)
-	whole := isFolder && len(names) == 1 && f.maxShardSize == "" && f.ranks == 0
-	if err == nil && !whole {
-		err = unoccupied(dst, f.force)
-	}
+	result, err := c.copyModels(names, name, f)
 	if err != nil {
 		return err
 	}
-	to := format.ByName(name)
-	if to != nil && to.NoMetadata && (f.tie || f.meta != nil) {
-		return usage("--meta, --tie: a %s has no place for metadata", to.Name)
-	}
-	if f.withFiles && !isFolder {
-		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
+	return c.print(result, func() {})
+}
+
+// copyOne copies one model. If skip is not empty, it omits files in the directories that skip
+// names, and expects that the caller has locked the destination if it is a folder.
+func (c *command) copyOne(names []string, name string, f *copyFlags, skip []string) (*copied, error) {
+	to, err := c.openTarget(name, f, len(names))
+	if err != nil {
+		return nil, err
 	}
 	w, err := c.openCopy(names, f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer w.src.Close()
+	w.side = slices.DeleteFunc(w.side, func(name string) bool { return isBelow(name, skip) })
+	to.locked = len(skip) > 0
 	if err := w.prepare(); err != nil {
-		return err
+		return nil, err
 	}
-	if !isFolder { // where a new config.json has no place
+	return c.writeCopy("cp", w, to)
+}
+
+// A copyTarget is the destination of cp and merge.
+type copyTarget struct {
+	name   string // name on the command line
+	dst    dest.Destination
+	folder dest.Shared // the same as dst, or nil if dst is a file
+	whole  bool        // whether the shards of the source may become the shards of the folder
+	locked bool        // whether the caller has locked it
+}
+
+// lock locks the folder of a destination until unlock is called. It does nothing for a file. If one
+// is true, a single file is copied under its own name, and shares the lock with other such copies.
+func (to copyTarget) lock(one bool) (unlock func(), err error) {
+	if to.folder == nil || to.locked {
+		return func() {}, nil
+	}
+	return to.folder.Lock(one)
+}
+
+// openTarget opens the destination for a copy of a number of sources, and checks that the flags
+// suit it.
+func (c *command) openTarget(name string, f *copyFlags, sources int) (to copyTarget, err error) {
+	to.name = name
+	if to.dst, err = f.aligned(c.openDestination(name, f.maxShardSize, f.ranks)); err != nil {
+		return to, err
+	}
+	to.folder, _ = to.dst.(dest.Shared)
+	to.whole = to.folder != nil && sources == 1 && f.maxShardSize == "" && f.ranks == 0
+	if !to.whole {
+		if err := unoccupied(to.dst, f.force); err != nil {
+			return to, err
+		}
+	}
+	file := format.ByName(name)
+	if file != nil && file.NoMetadata && (f.tie || f.meta != nil) {
+		return to, usage("--meta, --tie: a %s has no place for metadata", file.Name)
+	}
+	if f.withFiles && to.folder == nil {
+		return to, usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
+	}
+	return to, nil
+}
+
+// aligned returns a destination with the alignment of --align. It passes an error of opening the
+// destination on.
+func (f *copyFlags) aligned(dst dest.Destination, err error) (dest.Destination, error) {
+	if err != nil || f.align == 0 {
+		return dst, err
+	}
+	return dest.Aligned(dst, f.align)
+}
+
+// writeCopy writes a job that a verb has prepared.
+func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, err error) {
+	if to.folder == nil { // a file has no place for a new config.json
 		w.side = nil
 	}
-	if whole = whole && w.src.Layout != nil || isFolder && stemOf(w.src) != format.Stem; whole {
-		err = c.copyFolder(w, folder)
-	} else if err = unoccupied(dst, f.force); err == nil {
-		stop := c.progress("cp", w.read)
-		err = dst.Write(w.tensors, w.metadata)
+	one := to.whole && dest.KeepsName(to.name) && w.src.Format != nil && w.src.Files[0].Name != "-"
+	if one {
+		if to.dst, err = w.aligned(dest.Within(c.ctx, to.name, w.src.Files[0].Name, c.stdout)); err != nil {
+			return nil, err
+		}
+	}
+	unlock, err := to.lock(one && len(w.side) == 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	whole := !one && (to.whole && w.src.Layout != nil || to.folder != nil && (stemOf(w.src) != format.Stem || w.parameters != 0))
+	if whole {
+		err = c.copyFolder(verb, w, to.folder)
+	} else if err = unoccupied(to.dst, w.force); err == nil {
+		stop := c.progress(verb, w.read)
+		err = to.dst.Write(w.tensors, w.metadata)
 		stop()
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.notes(c.opener.Note)
-	c.noteMetadata(name, w.src.Name, w.metadata)
-	if f.requantizes() && (folder == nil || w.config == nil) {
-		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
+	c.noteMetadata(to.name, w.src.Name, w.metadata)
+	if to.folder == nil || w.config == nil {
+		c.noteConfig(w)
 	}
-	if !whole { // which has written them before the index
-		if err := w.copyFiles(folder); err != nil {
-			return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
+	if !whole { // otherwise the files were written before the index
+		if err := w.copyFiles(to.folder); err != nil {
+			return nil, fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 		}
 	}
-	return c.print(w.written(name), func() {})
+	if to.folder != nil && !w.withFiles {
+		c.noteSideFiles(w)
+	}
+	return w.written(to.name), nil
 }
 
-// noteMetadata says that the format of dst has no place for the metadata of src.
+// noteConfig notes that the quantization_config that the copy needs was not written, or that the
+// one of the source was not removed.
+func (c *command) noteConfig(w *copyJob) {
+	if w.quantize != "" {
+		c.opener.Note("no config.json with the new quantization_config was written: that takes a config.json in SRC and a folder as DST")
+		return
+	}
+	if w.plain == 0 {
+		return
+	}
+	if config, err := quant.FindConfig(w.src.Folder.ReadFile); err == nil && config != nil { // the result is cached, so that there is no new error
+		c.opener.Note("no config.json without the quantization_config was written: that takes a folder as DST")
+	}
+}
+
+// noteSideFiles notes how many files of a repository on the hub were not copied.
+func (c *command) noteSideFiles(w *copyJob) {
+	if !strings.HasPrefix(w.src.Name, "hf://") || len(w.src.Files) == 0 || w.src.Files[0].Path != "" {
+		return
+	}
+	names, err := w.src.Folder.SideFiles()
+	left := slices.DeleteFunc(names, func(name string) bool { return slices.Contains(w.side, name) })
+	if err == nil && len(left) > 0 {
+		c.opener.Note(fmt.Sprintf("%s, such as %s, left behind; --with-files copies them", term.Plural(len(left), "small file"), term.Name(left[0])))
+	}
+}
+
+// noteMetadata notes that the format of dst cannot hold the metadata of src.
 func (c *command) noteMetadata(dst, src string, metadata map[string]string) {
 	lost := maps.Clone(metadata)
-	delete(lost, "format") // which says what made the file
+	delete(lost, "format") // format only names the program that made the file
 	if to := format.ByName(dst); to != nil && to.NoMetadata && len(lost) > 0 {
 		c.opener.Note(fmt.Sprintf("the metadata of %s is left out: a %s has no place for it", storage.Shown(src), to.Name))
 	}
 }
 
-// openCopy opens what is copied, with the files that --with-files copies.
+// openCopy opens the sources of a copy, and lists the files that --with-files copies.
 func (c *command) openCopy(names []string, f *copyFlags) (*copyJob, error) {
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
 		return nil, err
 	}
-	w := &copyJob{copyFlags: f, src: src}
+	w, err := jobOf(src, f)
+	if err != nil {
+		src.Close()
+	}
+	return w, err
+}
+
+// jobOf returns the job that copies a source. It lists the files that --with-files copies.
+func jobOf(src *source.Checkpoint, f *copyFlags) (w *copyJob, err error) {
+	w = &copyJob{copyFlags: f, src: src}
 	if f.withFiles {
 		if w.side, err = src.Folder.SideFiles(); err != nil {
-			src.Close()
 			return nil, fmt.Errorf("--with-files: %s: %w", storage.Shown(src.Name), err)
 		}
 	}
 	return w, nil
 }
 
-// prepare makes of a source what is to be written.
+// prepare sets the tensors and the metadata that the job writes.
 func (w *copyJob) prepare() (err error) {
 	stored := w.src.Size()
 	w.dtypes = make(map[safetensors.DType]safetensors.DType)
@@ -143,6 +262,9 @@ func (w *copyJob) prepare() (err error) {
 		return err
 	}
 	w.read = min(w.read, stored)
+	if err := w.countParameters(); err != nil {
+		return err
+	}
 	if w.quantize != "" {
 		if err := w.count(); err != nil {
 			return err
@@ -154,12 +276,19 @@ func (w *copyJob) prepare() (err error) {
 	if err := w.changeConfig(); err != nil {
 		return err
 	}
+	var before map[string]string
 	if !w.withoutMeta {
-		w.metadata = w.src.Metadata
+		before = w.src.Metadata
+		if w.src.OfTorch() {
+			before = withPairs(before, torchFormat(before))
+		}
 	}
-	w.metadata = withPairs(w.metadata, w.pairs)
+	w.metadata = withPairs(before, w.pairs)
 	if w.tie {
 		w.tensors, w.metadata = safetensors.Tie(w.tensors, w.metadata)
+	}
+	if len(before) == 0 && len(w.metadata) > 0 {
+		w.metadata = withPairs(w.metadata, torchFormat(w.metadata))
 	}
 	if w.quantize == "" {
 		return w.count()
@@ -183,24 +312,26 @@ func (w *copyJob) copyFiles(folder dest.Shared) (err error) {
 	return nil
 }
 
-// written returns what cp wrote, for the JSON form.
-func (w *copyJob) written(name string) any {
-	var sum total
-	for _, t := range w.tensors {
-		sum.add(listed{Parameters: numbers.Count(t), Bytes: t.Size()})
-	}
-	return struct {
-		File  string   `json:"file"`  // as named on the command line
-		Total total    `json:"total"` // of the tensors
-		Files []string `json:"files"` // the others, sorted
-	}{name, sum, append([]string{}, slices.Sorted(slices.Values(w.side))...)}
+// A copied describes what cp has written. Its fields are also the JSON that cp prints.
+type copied struct {
+	File  string   `json:"file"`  // name on the command line
+	Total total    `json:"total"` // totals over all tensors
+	Files []string `json:"files"` // names of the other files, sorted
 }
 
-// take takes the tensors to write from the source.
+func (w *copyJob) written(name string) *copied {
+	c := &copied{File: name, Files: append([]string{}, slices.Sorted(slices.Values(w.side))...)}
+	for _, t := range w.tensors {
+		c.Total.add(listed{Parameters: numbers.Count(t), Bytes: t.Size()})
+	}
+	return c
+}
+
+// take takes the selected tensors of the source, with their new names and dtypes.
 func (w *copyJob) take() error {
 	src := w.src
 	names, err := w.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
-	if err != nil {
+	if names, err = selected(names, err, w.plain != 0, "--dequantize bf16 writes its numbers", src); err != nil {
 		return err
 	}
 	if len(names) == 0 && len(src.Order) > 0 {
@@ -218,7 +349,7 @@ func (w *copyJob) take() error {
 		t := src.Tensors[name]
 		w.read += t.Size()
 		w.origin[renamed[i]] = name
-		if to := w.target(name, t.DType()); to != t.DType() {
+		if to := w.target(name, cmp.Or(w.widened[name], t.DType())); to != t.DType() {
 			if t, err = t.Convert(to); err != nil {
 				return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 			}
@@ -228,7 +359,7 @@ func (w *copyJob) take() error {
 	return nil
 }
 
-// refusedError returns the error of those names that cannot be read.
+// refusedError returns the error for those of names that cannot be read, or nil if all can.
 func refusedError(src *source.Checkpoint, names []string) error {
 	const most = 10
 	var errs []error

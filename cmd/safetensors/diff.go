@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +16,6 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -24,18 +24,25 @@ import (
 func (c *command) diff() *cobra.Command {
 	var f diffFlags
 	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [--html PAGE] [flags]", "Compare names, dtypes, shapes, then values", `
-Two values are equal if |a-b| <= atol + rtol*|b|; NaNs are equal. Without a tolerance
-they are equal if their bits are. Tensors of different dtypes are different, but how far
-their values are apart is printed. The exit code is 1 if anything is different.
+With --atol A and --rtol R, two values are equal if |a-b| <= A + R*|b|; two NaNs are
+equal. Without a tolerance, values are equal if their bits are. Tensors of different
+dtypes are different, and their values are compared, too. "changed by 5.0 %" is the norm
+of A-B divided by the norm of B. The exit code is 1 if anything is different.
 
---rename gives tensors of A the names that they have in B; --only goes by those.
+--rename gives tensors of A the names that they have in B; --only and --except select by
+the new names. A tensor that cannot be read, such as one of complex128, is an error unless
+--except leaves it out.
 
 --json prints one line:
   {"a": "...", "b": "...", "equal": false, "only_a": [names], "only_b": [names],
    "different": [{"name", "a": {"dtype", "shape"}, "b": {"dtype", "shape"}, "elements",
-                  "max_abs", "max_rel" (null if one of two values is not finite), "at"}],
-   "metadata": [{"key", "a", "b"}]}
-A and B are each what SRC is for the other commands.
+                  "max_abs", "max_rel" (null if one of two values is not finite), "at",
+                  "share" of the elements that are different,
+                  "change": the norm of A-B divided by the norm of B}],
+   "metadata": [{"key", "a", "b"}],
+   "unread": [{"file", "name", "reason"}]}: present if tensors cannot be read; then
+   nothing is compared
+A and B can be whatever SRC can be.
 `+sources, `
 safetensors diff before.safetensors after.safetensors
 safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
@@ -47,55 +54,69 @@ safetensors diff model model-fp8 --dequantize
 		return c.compare(args[0], args[1], f)
 	})
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
+	flags.StringArrayVar(&f.only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it; may be repeated")
+	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed does")
-	flags.Float64Var(&f.tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
-	flags.Float64Var(&f.tolerance.Absolute, "atol", 0, "absolute tolerance")
+	flags.Float64Var(&f.tolerance.Relative, "rtol", 0, "tolerance `R` relative to the value in B")
+	flags.Float64Var(&f.tolerance.Absolute, "atol", 0, "absolute tolerance `A`")
 	flags.BoolVar(&f.metadata, "meta", false, "compare the metadata too")
 	return cmd
 }
 
 type diffFlags struct {
-	tolerance     compare.Tolerance
-	metadata      bool
-	only, renames []string
+	tolerance    compare.Tolerance
+	metadata     bool
+	only, except []string
+	renames      []string
 }
 
+// rename renames all entries of a source.
 func rename(src *source.Checkpoint, renames []pattern.Rename) error {
-	renamed, err := pattern.RenameAll(src.Order, renames)
+	names := namesOf(src)
+	renamed, err := pattern.RenameAll(names, renames)
 	if err != nil {
 		return fmt.Errorf("%s: %w", storage.Shown(src.Name), err)
 	}
 	tensors := make(map[string]safetensors.Tensor, len(src.Tensors))
-	for i, name := range src.Order {
-		tensors[renamed[i]] = src.Tensors[name]
+	refused := make(map[string]error, len(src.Refused))
+	for i, name := range names {
+		if i < len(src.Order) {
+			tensors[renamed[i]] = src.Tensors[name]
+		} else {
+			refused[renamed[i]] = src.Refused[name]
+		}
 	}
-	src.Tensors, src.Order = tensors, renamed
+	src.Tensors, src.Order, src.Refused = tensors, renamed[:len(src.Order)], refused
 	return nil
 }
 
 func (c *command) compare(nameA, nameB string, f diffFlags) error {
-	only, noPattern := pattern.ParseSelection(f.only, nil)
+	only, noPattern := pattern.ParseSelection(f.only, f.except)
 	renames, noRename := pattern.Each(f.renames, pattern.ParseRename)
 	if err := cmp.Or(noPattern, noRename); err != nil {
 		return usageError{err}
 	}
-	a, sizeA, err := c.openValues(nameA)
+	a, sizeA, err := c.openAll(nameA, c.opener.OpenRead)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, sizeB, err := c.openValues(nameB)
+	b, sizeB, err := c.openAll(nameB, c.opener.OpenRead)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	unlike := !c.values && hasCodes(a, a.Order) != hasCodes(b, b.Order)
+	codesA, errA := hasCodes(a, a.Order)
+	codesB, errB := hasCodes(b, b.Order)
+	if err := cmp.Or(errA, errB); err != nil {
+		return err
+	}
+	unlike := !c.values && codesA != codesB
 	if err := rename(a, renames); err != nil {
 		return err
 	}
-	names := slices.Concat(a.Order, slices.DeleteFunc(b.Order, func(name string) bool { _, both := a.Tensors[name]; return both }))
-	if names, err = only.Of(names); err != nil {
+	names, err := c.namesToCompare(a, b, only)
+	if err != nil {
 		return err
 	}
 	ofA, ofB := int64(0), int64(0)
@@ -116,7 +137,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
-	if err := c.drawPage(func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
+	if err := c.drawPage(func(w io.Writer, origin report.Origin) error { return drawComparison(w, origin, d) }); err != nil {
 		return err
 	}
 	err = c.print(d, func() { c.printComparison(d) })
@@ -126,14 +147,39 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	return err
 }
 
-// comparisonOf compares the tensors with those names, each of which is in a, in b or in both.
+// namesToCompare returns the selected names of the tensors of two sources. It is an error if one of
+// these tensors cannot be read; with --json it prints their names.
+func (c *command) namesToCompare(a, b *source.Checkpoint, selection pattern.Selection) ([]string, error) {
+	seen := make(map[string]bool)
+	names, err := selection.Of(slices.DeleteFunc(slices.Concat(namesOf(a), namesOf(b)), func(name string) bool {
+		twice := seen[name]
+		seen[name] = true
+		return twice
+	}))
+	if names, err = selected(names, err, c.values, "--dequantize compares its numbers", a, b); err != nil {
+		return nil, err
+	}
+	d := &report.Comparison{A: a.Name, B: b.Name, OnlyA: []string{}, OnlyB: []string{}, Different: []*report.Pair{}, Metadata: []report.Meta{}}
+	unreadA, errA := unread(a, names)
+	unreadB, errB := unread(b, names)
+	if d.Unread = slices.Concat(unreadA, unreadB); len(d.Unread) > 0 {
+		return nil, cmp.Or(c.print(d, func() {}), errors.Join(errA, errB))
+	}
+	return slices.DeleteFunc(names, func(name string) bool { // removes objects, which are in neither
+		_, inA := a.Tensors[name]
+		_, inB := b.Tensors[name]
+		return !inA && !inB
+	}), nil
+}
+
+// comparisonOf compares the tensors with these names. Each name is in a, in b or in both.
 func comparisonOf(names []string, a, b *source.Checkpoint, tolerance compare.Tolerance) (*report.Comparison, error) {
 	d := &report.Comparison{A: a.Name, B: b.Name, OnlyA: []string{}, OnlyB: []string{}, Different: []*report.Pair{}, Metadata: []report.Meta{}}
 	for _, name := range names {
 		x, inA := a.Tensors[name]
 		y, inB := b.Tensors[name]
 		none := numbers.Float(math.NaN())
-		p := &report.Pair{Name: name, Different: true, MaxAbs: none, MaxRel: none, Change: none}
+		p := &report.Pair{Name: name, Different: true, MaxAbs: none, MaxRel: none, Share: none, Change: none}
 		switch {
 		case !inB:
 			p.A, d.OnlyA = report.TypeOf(x), append(d.OnlyA, name)
@@ -153,18 +199,22 @@ func comparisonOf(names []string, a, b *source.Checkpoint, tolerance compare.Tol
 	return d, nil
 }
 
-// comparePair compares two tensors. Until the page is drawn, Change is the square of the norm
-// of their difference.
+// comparePair compares two tensors.
 func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Tolerance) (*report.Pair, error) {
 	p := &report.Pair{Name: name, A: report.TypeOf(x), B: report.TypeOf(y)}
 	if !slices.Equal(x.Shape(), y.Shape()) {
-		p.Different, p.Of, p.Change = true, numbers.Count(x), numbers.Float(math.NaN())
+		none := numbers.Float(math.NaN())
+		p.Different, p.Of, p.Share, p.Change = true, numbers.Count(x), none, none
 		return p, nil
 	}
-	found, err := compare.Values(x, y, tolerance)
+	found, norm, err := compare.ValuesAndNorm(x, y, tolerance)
 	if p.Different = found.Different > 0 || x.DType() != y.DType(); p.Different {
 		p.Elements, p.Of, p.At = found.Different, numbers.Count(x), found.At
-		p.MaxAbs, p.MaxRel, p.Change = numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative), numbers.Float(found.Squares)
+		p.MaxAbs, p.MaxRel = numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative)
+		p.Share = numbers.Float(float64(found.Different) / float64(max(p.Of, 1)))
+		if found.Squares != 0 { // true for NaN
+			p.Change = numbers.Float(math.Sqrt(found.Squares / norm))
+		}
 	}
 	return p, err
 }
@@ -186,29 +236,11 @@ func compareMetadata(a, b map[string]string) []report.Meta {
 	return pairs
 }
 
-// drawComparison writes the page of a comparison with b. It reads those tensors of b that
-// differ again, for their norms.
-func drawComparison(w io.Writer, d *report.Comparison, b map[string]safetensors.Tensor) error {
-	var changed []*report.Pair
-	var tensors []safetensors.Tensor
-	for _, p := range d.Different {
-		if p.Change > 0 {
-			changed = append(changed, p)
-			tensors = append(tensors, b[p.Name])
-		}
-	}
-	summaries, _, err := stats.Describe(tensors)
-	for i, s := range summaries {
-		finite := numbers.Float(s.Count - s.NaN - s.Inf)
-		norm := finite * (s.Std*s.Std + s.Mean*s.Mean)
-		changed[i].Change = numbers.Float(math.Sqrt(float64(changed[i].Change / norm)))
-	}
-	if err != nil {
-		return err
-	}
+// drawComparison writes the page of a comparison.
+func drawComparison(w io.Writer, origin report.Origin, d *report.Comparison) error {
 	page := *d
 	page.A, page.B = storage.Shown(d.A), storage.Shown(d.B)
-	return page.Draw(w)
+	return page.Draw(w, origin)
 }
 
 func (c *command) printComparison(d *report.Comparison) {
@@ -224,28 +256,31 @@ func (c *command) printComparison(d *report.Comparison) {
 			facts = append(facts, fmt.Sprintf("%v in A, %v in B", u.A, u.B))
 		}
 		if u.Elements > 0 {
-			where := "in their bits only"
-			if u.At != nil {
-				where = fmt.Sprintf("largest error %s (relative %s) at %s", errorText(u.MaxAbs), errorText(u.MaxRel), term.Shape(u.At))
+			elements := fmt.Sprintf("%s of %s elements", term.Count(u.Elements), term.Count(u.Of))
+			switch {
+			case u.At == nil:
+				facts = append(facts, fmt.Sprintf("changed in the bits of %s, not in their values", elements))
+			case u.MaxAbs != u.MaxAbs:
+				facts = append(facts, fmt.Sprintf("changed in %s, and only one is finite at %s", elements, term.Shape(u.At)))
+			default:
+				facts = append(facts, fmt.Sprintf("%s in %s, the most by %s at %s", changeText(u.Change), elements, u.MaxAbs, term.Shape(u.At)))
 			}
-			facts = append(facts, fmt.Sprintf("%s of %s elements, %s", term.Count(u.Elements), term.Count(u.Of), where))
 		}
 		fmt.Fprintf(c.out, "! %s: %s\n", term.Name(u.Name), strings.Join(facts, "; "))
 	}
 	for _, p := range d.Metadata {
 		fmt.Fprintf(c.out, "! metadata %s: %s in A, %s in B\n", term.Name(p.Key), valueText(p.A), valueText(p.B))
 	}
-	if d.Equal {
-		fmt.Fprintln(c.out, "equal")
-	}
+	fmt.Fprintln(c.out, d.Verdict())
 }
 
-// errorText shows an error, which is NaN where only one of two values is finite.
-func errorText(n numbers.Float) string {
-	if n != n {
-		return "infinite"
+// changeText formats a relative change. It omits the percentage if the change is NaN, because only
+// one of two values is finite, or infinite, because the tensor was zero.
+func changeText(change numbers.Float) string {
+	if math.IsNaN(float64(change)) || math.IsInf(float64(change), 1) {
+		return "changed"
 	}
-	return n.String()
+	return "changed by " + change.Percent()
 }
 
 func valueText(value *string) string {

@@ -1,20 +1,26 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// checkPage refuses a page whose name is that of something else, a model perhaps, and one
-// whose folder is missing, before hours of reading.
+// checkPage returns an error if the name of the page does not end in .html, since it may be the
+// name of a model, or if its folder is missing. It is called before hours of reading.
 func (c *command) checkPage() error {
 	if c.page == "" {
 		return nil
@@ -22,30 +28,78 @@ func (c *command) checkPage() error {
 	if !strings.HasSuffix(c.page, ".html") {
 		return usage("--html %s: the name of the page has to end in .html", c.page)
 	}
+	if _, err := pageDate(); err != nil {
+		return err
+	}
 	return checkFolder("html", c.page)
 }
 
+// pageDate returns the date for the foot of a page: now, or that in SOURCE_DATE_EPOCH, so that the
+// page of a checkpoint can be reproduced.
+func pageDate() (time.Time, error) {
+	text, ok := os.LookupEnv("SOURCE_DATE_EPOCH")
+	if !ok || text == "" {
+		return time.Now(), nil
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds < 0 || seconds > maxDate {
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH=%s: expected seconds since 1970", term.Quote(text, term.ValueLimit))
+	}
+	return time.Unix(seconds, 0), nil
+}
+
+const maxDate = 253402300799 // the last second of the year 9999
+
+// commandLine returns the command line in the syntax of a shell. It removes user and query from
+// URLs, as storage.Shown does, because they may contain passwords and signatures.
+func commandLine(args []string) string {
+	words := []string{"safetensors"}
+	for _, arg := range args {
+		if strings.Contains(arg, "://") {
+			arg = storage.Shown(arg)
+		}
+		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune(plainInShells, r) }) {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		words = append(words, arg)
+	}
+	return strings.Join(words, " ")
+}
+
+const plainInShells = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
+
 // checkFolder returns an error if the folder of a file that a flag names is missing.
 func checkFolder(flag, name string) error {
-	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+	_, err := os.Stat(filepath.Dir(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--%s %s: the folder %s does not exist", flag, term.Name(name), term.Name(filepath.Dir(name)))
+	} else if err != nil {
 		return fmt.Errorf("--%s %s: %w", flag, term.Name(name), err)
 	}
 	return nil
 }
 
-// drawPage writes the page, if one is asked for, completely or not at all.
-func (c *command) drawPage(draw func(io.Writer) error) error {
+// drawPage writes the page if --html is set. The page appears completely or not at all.
+func (c *command) drawPage(draw func(io.Writer, report.Origin) error) error {
 	if c.page == "" {
 		return nil
 	}
-	return dest.WriteFile(c.page, draw)
+	date, err := pageDate()
+	if err != nil {
+		return err
+	}
+	origin := report.Origin{Date: date, Version: version(), Command: commandLine(c.args)}
+	return dest.WriteFile(c.page, func(w io.Writer) error { return draw(w, origin) })
 }
 
-// openDestination opens the destination of a verb that makes a checkpoint: a distributed one
-// unless ranks is 0.
+// openDestination opens the destination of a verb that writes a checkpoint. If ranks is not 0, the
+// checkpoint is a distributed one.
 func (c *command) openDestination(name, maxShardSize string, ranks int) (dest.Destination, error) {
 	maxBytes := int64(0)
 	if maxShardSize != "" {
+		if digits := strings.TrimRight(strings.ToLower(maxShardSize), "kmgtpeib"); digits != "" && strings.Trim(digits, "0.") == "" {
+			return nil, usage("--max-shard-size %s: a shard needs room: expected a size such as 5GB; without the flag a file is not split", maxShardSize)
+		}
 		var err error
 		if maxBytes, err = term.ParseBytes(maxShardSize); err != nil {
 			return nil, usageError{err}
@@ -60,7 +114,7 @@ func (c *command) openDestination(name, maxShardSize string, ranks int) (dest.De
 	return dest.ParseRanks(name, ranks)
 }
 
-// unoccupied refuses a destination that holds something, unless that is to be replaced.
+// unoccupied returns an error if a destination contains a checkpoint, unless replace is true.
 func unoccupied(dst dest.Destination, replace bool) error {
 	if replace {
 		return nil
@@ -80,7 +134,8 @@ func parsePairs(args []string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// withPairs returns metadata with pairs set. Without any it stays nil.
+// withPairs returns metadata with pairs added. If there are no pairs, it returns metadata itself,
+// which may be nil.
 func withPairs(metadata, pairs map[string]string) map[string]string {
 	if len(pairs) == 0 {
 		return metadata
@@ -91,25 +146,38 @@ func withPairs(metadata, pairs map[string]string) map[string]string {
 	return all
 }
 
-// dtypeNames are other spellings of dtypes.
+// torchFormat returns the pair that loaders of PyTorch expect and metadata does not have, or nil:
+// accelerate and huggingface_hub refuse a file whose metadata has other keys but not this one.
+func torchFormat(metadata map[string]string) map[string]string {
+	if _, ok := metadata["format"]; ok {
+		return nil
+	}
+	return map[string]string{"format": "pt"}
+}
+
+// dtypeNames maps other spellings to dtypes.
 var dtypeNames = map[string]safetensors.DType{
-	"float16": safetensors.F16, "half": safetensors.F16,
+	"float16": safetensors.F16, "half": safetensors.F16, "fp16": safetensors.F16,
 	"bfloat16": safetensors.BF16,
-	"float32":  safetensors.F32, "float": safetensors.F32,
-	"float64": safetensors.F64, "double": safetensors.F64,
+	"float32":  safetensors.F32, "float": safetensors.F32, "fp32": safetensors.F32,
+	"float64": safetensors.F64, "double": safetensors.F64, "fp64": safetensors.F64,
 	"float8_e4m3fn": safetensors.F8_E4M3,
 	"float8_e5m2":   safetensors.F8_E5M2,
 }
 
-// parseDType reads a dtype, in any case.
+// parseDType parses a dtype that cp can write, in any case, or its name in PyTorch.
 func parseDType(text string) (d safetensors.DType, err error) {
-	if d, ok := dtypeNames[strings.ToLower(text)]; ok {
+	short := strings.TrimPrefix(strings.ToLower(text), "torch.")
+	if d, ok := dtypeNames[short]; ok {
 		return d, nil
 	}
-	if d.UnmarshalText([]byte(strings.ToUpper(text))) != nil {
+	if d.UnmarshalText([]byte(strings.ToUpper(short))) != nil {
 		var all []string
 		for d := range safetensors.DTypes() {
-			all = append(all, d.String())
+			none, _ := safetensors.NewTensor(safetensors.F32, []int{0}, []byte{})
+			if _, err := none.Convert(d); err == nil {
+				all = append(all, d.String())
+			}
 		}
 		return 0, fmt.Errorf("there is no dtype %q, only %s", text, strings.Join(all, ", "))
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"hash"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -19,18 +21,21 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
+// copyFolder writes a job to a folder, as the shards of the source or as new ones.
+func (c *command) copyFolder(verb string, w *copyJob, dst dest.Shared) error {
 	set := &dest.Set{
-		Shards: make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force,
-		AtOnce: 2, Unchanged: w.src.Unchanged, // each shard may hold some results
+		Parameters: w.parameters,
+		Shards:     make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force,
+		AtOnce: 2, Unchanged: w.src.Unchanged, // two, because each shard may hold results of computed tensors
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
-	asItIs := len(w.planned("with-files", "variant", "key")) == 0
+	asItIs := !w.made && len(w.planned("with-files", "variant", "key")) == 0
 	switch {
 	case w.maxShardSize != "" || w.src.Layout == nil:
-		maxBytes, _ := term.ParseBytes(w.maxShardSize) // 0 if it is not set
+		maxBytes, _ := term.ParseBytes(w.maxShardSize) // 0 if the flag is not set
 		set.Shards, set.Index = dest.Split(w.tensors, maxBytes, stemOf(w.src))
 	case asItIs && w.src.Layout.Plain:
 		if err := c.copies(w, set, dst); err != nil {
@@ -39,12 +44,13 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 	default:
 		w.deal(set)
 	}
-	defer c.progress("cp", w.read)()
+	defer c.progress(verb, w.read)()
 	return set.Write(dst)
 }
 
-// copies has the files of the source copied as they are, unless they are there: by their sums if
-// both are at hand, or else by a record.
+// copies adds the files of the source to set, unchanged. It marks files that the destination has
+// already: they are recognized by checksum if both sides have one, and otherwise by the record of
+// an earlier copy.
 func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 	files := w.src.Layout.Files
 	sums := !storage.IsURL(dst.PathOf(".")) && !slices.ContainsFunc(files, func(f storage.File) bool { return f.Path == "" && f.Hub == nil })
@@ -53,7 +59,14 @@ func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 	}
 	for _, file := range files {
 		if file.Name != w.src.Layout.Index {
-			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: sums && c.found(file, dst.PathOf(file.Name))}
+			there, err := false, error(nil)
+			if sums {
+				there, err = c.found(file, dst.PathOf(file.Name))
+			}
+			if err != nil {
+				return err
+			}
+			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: there, Source: sourceOf(file)}
 			continue
 		}
 		var text bytes.Buffer
@@ -62,11 +75,41 @@ func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 		}
 		set.Index, set.Text = file.Name, text.Bytes()
 	}
+	if set.Index == "" && len(set.Shards) > 1 {
+		return w.makeIndex(set)
+	}
 	return nil
 }
 
-// recordOf returns the sizes and tags of files as they are now; nil if nothing tells whether they
-// change.
+// makeIndex adds an index for copied shards without an index, because other loaders would not find
+// the model.
+func (w *copyJob) makeIndex(set *dest.Set) error {
+	headers := make(map[string]*safetensors.Header)
+	for name, shard := range w.src.Layout.Shards {
+		if headers[shard] == nil {
+			headers[shard] = &safetensors.Header{Metadata: w.src.Metadata}
+		}
+		t := w.src.Tensors[name]
+		headers[shard].Tensors = append(headers[shard].Tensors, safetensors.TensorInfo{Name: name, DType: t.DType(), Shape: t.Shape()})
+	}
+	text, err := dest.IndexOf(headers, w.parameters)
+	set.Index, set.Text = w.indexName(), text
+	return err
+}
+
+// indexName returns the name of the index for shards that keep their names in the source.
+func (w *copyJob) indexName() string {
+	ending := ".safetensors.index.json"
+	for _, shard := range w.src.Layout.Shards {
+		if s, ok := variant.ParseShard(shard); ok && s.Variant != "" {
+			ending = ".safetensors.index." + s.Variant + ".json"
+		}
+	}
+	return stemOf(w.src) + ending
+}
+
+// recordOf returns the present sizes and tags of files. It returns nil if a file can change without
+// a sign.
 func recordOf(files []storage.File) []byte {
 	var pins []storage.Pin
 	for _, file := range files {
@@ -79,8 +122,9 @@ func recordOf(files []storage.File) []byte {
 	return record
 }
 
-// deal puts each tensor into the shard that has it in the source, or what it is made of. The names
-// of the shards stay, unless some have no tensor left or are of another format.
+// deal assigns each tensor to the shard of the source that holds it, or that holds the tensor it
+// was made from. The shards keep their names, unless some shards are left without tensors or are in
+// another format.
 func (w *copyJob) deal(set *dest.Set) {
 	stored := w.src.Layout.Shards
 	originals, names := slices.Sorted(maps.Keys(stored)), slices.Sorted(maps.Keys(w.origin))
@@ -99,13 +143,20 @@ func (w *copyJob) deal(set *dest.Set) {
 	if !w.src.Layout.Plain || len(set.Shards) < len(files) {
 		set.Shards, set.Index = dest.Numbered(set.Shards, stemOf(w.src))
 	}
+	if set.Index == "" && len(set.Shards) > 1 {
+		set.Index = w.indexName()
+	}
 }
 
-// found reports whether a local file is a copy of one of the source, by their sums.
-func (c *command) found(file storage.File, path string) bool {
+// found reports whether a local file is a copy of a file of the source, by comparing their
+// checksums.
+func (c *command) found(file storage.File, path string) (bool, error) {
 	info, err := os.Stat(path)
-	if err != nil || file.Size >= 0 && info.Size() != file.Size {
-		return false
+	if errors.Is(err, fs.ErrNotExist) || err == nil && file.Size >= 0 && info.Size() != file.Size {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
 	}
 	there := storage.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
 		f, _, err := osfile.OpenRegular(path)
@@ -113,14 +164,14 @@ func (c *command) found(file storage.File, path string) bool {
 	}}
 	if file.Hub != nil {
 		sums, err := c.hashFiles([]storage.File{there}, 0, func(storage.File) hash.Hash { return file.Hub.Hash(file.Size) })
-		return err == nil && file.Hub.Matches(sums[0][0])
+		return err == nil && file.Hub.Matches(sums[0][0]), err
 	}
 	sums, err := c.hashFiles([]storage.File{file, there}, 0, func(storage.File) hash.Hash { return sha256.New() })
-	return err == nil && bytes.Equal(sums[0][0], sums[1][0])
+	return err == nil && bytes.Equal(sums[0][0], sums[1][0]), err
 }
 
-// nearest returns which of some sorted names has most of its start in common with a name: what a
-// quantised tensor is made of, or is made into.
+// nearest returns the one of some sorted names that has the longest common prefix with name. A
+// tensor made from quantised ones has a name near theirs.
 func nearest(name string, sorted []string) (best string) {
 	common := func(a, b string) (n int) {
 		for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -137,8 +188,8 @@ func nearest(name string, sorted []string) (best string) {
 	return best
 }
 
-// stemOf returns the start of the names of new shards: what diffusers or peft would give the shards
-// of a source, or "model", as transformers does.
+// stemOf returns the stem of the names of new shards. It is the stem that diffusers or peft uses,
+// if the source has such files, and otherwise "model", as with transformers.
 func stemOf(src *source.Checkpoint) string {
 	for _, stem := range []string{"adapter_model", "diffusion_pytorch_model"} {
 		starts := func(f storage.File) bool {
@@ -150,4 +201,18 @@ func stemOf(src *source.Checkpoint) string {
 		}
 	}
 	return format.Stem
+}
+
+// sourceOf returns the Source that lets an interrupted copy of a file continue. It is nil if the file is of this
+// machine, or if nothing identifies its content.
+func sourceOf(file storage.File) *dest.Source {
+	if file.Content() == "" {
+		return nil
+	}
+	s := &dest.Source{Content: file.Content(), CopyFrom: file.CopyFrom}
+	if file.Hub != nil {
+		s.NewHash = func() hash.Hash { return file.Hub.Hash(file.Size) }
+		s.Matches = file.Hub.Matches
+	}
+	return s
 }

@@ -153,6 +153,25 @@ func TestForceFolder(t *testing.T) {
 	require.Equal(t, "equal\n", succeeds(t, "diff", "new", "dst"))
 }
 
+// TestForceLeavesNothingBehind: cp --force removes all shards of WriteShards, whose names have a
+// random number, and keeps files of other programs.
+func TestForceLeavesNothingBehind(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFolder(t, "new", 2)
+	const other = "model.2-00001-of-00002.safetensors"
+	tensors := map[string]safetensors.Tensor{"x": floats(t, []int{1}, 1), "y": floats(t, []int{1}, 2)}
+	want := append(list(t, "new"), other)
+	slices.Sort(want)
+	for range 30 { // one number in ten had fewer than nine digits
+		for range 2 {
+			require.NoError(t, safetensors.WriteShards("dst", tensors, nil, 1))
+		}
+		require.NoError(t, os.WriteFile("dst/"+other, nil, 0o666))
+		succeeds(t, "cp", "-q", "--force", "new", "dst")
+		require.Equal(t, want, list(t, "dst"))
+	}
+}
+
 func keysOf(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // TestWithFilesRequests: a small file is one request for its attributes, one for its start and one

@@ -1,3 +1,4 @@
+// This module is tagged as cmd/safetensors/vN, with the same N as the library that it requires.
 module github.com/gosafetensors/safetensors/cmd/safetensors
 
 go 1.24.0

@@ -11,6 +11,8 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -19,38 +21,61 @@ import (
 )
 
 func (c *command) hash() *cobra.Command {
-	var tensors bool
+	var tensors, data bool
 	var part parts.Part
-	cmd := c.verb("hash SRC... [--tensors] [--part K/N] [--json]", "Print SHA-256 sums of files and of tensors", `
-The output is a manifest for the verb verify, and for sha256sum -c in the folder of the
-files. With --tensors it has the sum of each tensor too, in lines that are comments to
-sha256sum: that of its dtype and shape, a newline and its bytes, so that it stays the
-same when files are merged or split.
+	var except []string
+	cmd := c.verb("hash SRC... [--tensors] [--part K/N] [--data] [--json]", "Print SHA-256 sums of files and of tensors", `
+The output is a manifest: for safetensors verify, and for sha256sum -c in the folder of
+the files. --tensors adds the sum of each tensor, in lines that sha256sum takes for
+comments. It covers dtype and shape, a newline and the bytes, so it stays the same when
+files are merged or split. A tensor that cannot be read is an error unless --except leaves
+it out.
 
-With --part K/N it prints a part of the lines; sort puts those of all N parts together.
+--data prints the sum of the data of each safetensors file, without its header. It stays
+the same when metadata change. kohya's sd-scripts call it sshs_model_hash; Civitai shows
+it in capitals as AutoV3. These lines are not a manifest.
+
+--part K/N prints part K of the lines; sort joins the lines of all N parts.
 
 --json prints one line for each SRC:
   {"file": "...", "files": [{"name", "sha256"}, ...],
-   "tensors": [{"name", "dtype", "shape", "sha256"}, ...] with --tensors}
+   "tensors": [{"name", "dtype", "shape", "sha256"}, ...] with --tensors,
+   "unread": [{"file", "name", "reason"}, ...]}: present if tensors cannot be read; then
+   there are no sums
+or, with --data:
+  {"file": "...", "data": [{"name", "sha256"}, ...]}
 `+sources, `
 safetensors hash model > model.sha256
 safetensors hash --tensors model.safetensors
 (cd model && sha256sum -c ../model.sha256)
 `, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
-		return c.printSums(args, part, tensors)
+		selection, err := pattern.ParseSelection(nil, except)
+		switch {
+		case err != nil:
+			return usageError{err}
+		case len(except) > 0 && !tensors:
+			return usage("--except goes with --tensors")
+		case data && (tensors || part.N > 1):
+			return usage("--data goes without --tensors and --part")
+		case data:
+			return c.printDataSums(args)
+		}
+		return c.printSums(args, part, tensors, selection)
 	})
 	cmd.Flags().Var(&part, "part", "print the sums of part `K/N` only")
+	cmd.Flags().BoolVar(&data, "data", false, "print the sums of the data without the headers")
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
+	cmd.Flags().StringArrayVar(&except, "except", nil, "with --tensors: leave out tensors that match `PATTERN`")
 	return cmd
 }
 
-func (c *command) printSums(names []string, part parts.Part, tensors bool) error {
+func (c *command) printSums(names []string, part parts.Part, tensors bool, selection pattern.Selection) error {
 	var all manifest.Manifest
 	seen := 0
 	mine := func() bool { seen++; return part.Has(seen - 1) }
-	from := [2]map[string]string{{}, {}} // the sources of files and of tensors
+	from := [2]map[string]string{{}, {}} // maps names of files, and names of tensors, to their sources
 	for _, name := range names {
-		m, err := c.sumsOfSource(name, tensors, mine)
+		m, err := c.sumsOfSource(name, tensors, selection, mine)
 		if err != nil {
 			return err
 		}
@@ -78,14 +103,27 @@ func (c *command) printSums(names []string, part parts.Part, tensors bool) error
 	return all.Write(c.out)
 }
 
-// sumsOfSource computes the sums of a source: of the files, then of the tensors, for which
-// mine is true.
-func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (*manifest.Manifest, error) {
-	src, err := c.opener.Open(name)
+// sumsOfSource computes the sums of those files, and then of those tensors, of a source for which
+// mine returns true.
+func (c *command) sumsOfSource(name string, tensors bool, selection pattern.Selection, mine func() bool) (*manifest.Manifest, error) {
+	open := c.opener.Open
+	if tensors {
+		open = c.opener.OpenRead
+	}
+	src, _, err := c.openAll(name, open)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
+	var selected []string
+	if tensors {
+		if selected, err = selection.Of(namesOf(src)); err != nil {
+			return nil, err
+		}
+		if missing, err := unread(src, selected); err != nil {
+			return nil, cmp.Or(c.print(unreadSums{name, missing}, func() {}), err)
+		}
+	}
 	var files []storage.File
 	for _, file := range src.Files {
 		if mine() {
@@ -93,16 +131,22 @@ func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (*ma
 		}
 	}
 	var names []string
-	for _, name := range src.Order {
-		if tensors && mine() {
+	for _, name := range selected {
+		if _, is := src.Tensors[name]; is && mine() {
 			names = append(names, name)
 		}
 	}
 	return c.sums(src, files, names)
 }
 
-// sums computes the sums of files and tensors, as many concurrently as there are
-// processors.
+// An unreadSums is the JSON that hash prints for a source without sums, because some tensors cannot
+// be read.
+type unreadSums struct {
+	File   string          `json:"file"`
+	Unread []report.Unread `json:"unread"`
+}
+
+// sums computes the sums of files and tensors, concurrently on all processors.
 func (c *command) sums(src *source.Checkpoint, files []storage.File, names []string) (*manifest.Manifest, error) {
 	m := &manifest.Manifest{Files: make([]manifest.Entry, len(files)), Tensors: make([]manifest.Entry, len(names))}
 	var jobs []job
@@ -128,7 +172,8 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 	return m, c.work(jobs)
 }
 
-// hashFiles returns the sums of files as hashFile does. A file that has no hash is not read.
+// hashFiles returns the result of hashFile for each file. If newHash returns nil for a file, the
+// file is not read.
 func (c *command) hashFiles(files []storage.File, size int64, newHash func(storage.File) hash.Hash) (sums [][][]byte, err error) {
 	sums = make([][][]byte, len(files))
 	var jobs []job
@@ -143,14 +188,14 @@ func (c *command) hashFiles(files []storage.File, size int64, newHash func(stora
 	return sums, c.work(jobs)
 }
 
-// hashFile returns the sum of a file, or those of its pieces of a size.
+// hashFile returns the sum of a file, or the sums of its pieces of size bytes if size is not 0.
 func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err error) {
 	r, err := file.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	buf := make([]byte, min(256<<10, max(file.Size, 512))) // fits into a cache
+	buf := make([]byte, min(256<<10, max(file.Size, 512))) // small enough for a processor's cache
 	if size == 0 {
 		_, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, buf)
 		return [][]byte{h.Sum(nil)}, err
@@ -167,18 +212,19 @@ func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err er
 	return sums, err
 }
 
+// A job is work that reads size bytes.
 type job struct {
 	size int64
 	do   func() error
 }
 
-// work does jobs, as many concurrently as there are processors, and shows the progress.
+// work does jobs concurrently on all processors, and shows the progress.
 func (c *command) work(jobs []job) error {
 	total := int64(0)
 	for _, j := range jobs {
 		total += j.size
 	}
 	defer c.progress("hash", total)()
-	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.size, a.size) }) // the longest first, so that all end together
+	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.size, a.size) }) // the largest first, so that all processors finish at about the same time
 	return parallel.Do(runtime.GOMAXPROCS(0), int64(len(jobs)), func(i int64) error { return jobs[i].do() })
 }

@@ -62,6 +62,37 @@ func (r *running) interrupted(t *testing.T) {
 	require.Equal(t, "safetensors: interrupted\n", r.errs.String())
 }
 
+// TestHangup: a terminal that is closed ends a copy as Ctrl-C does: no temporary file and no part
+// of an upload stays, although two signals arrive. A copy that nohup has started goes on.
+func TestHangup(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeSparse(t, "model.safetensors", 8)
+	for _, args := range []string{"out/copy.safetensors --dtype f16", "out --max-shard-size 1GiB"} {
+		mkdir(t, "out")
+		r := start(t, append([]string{"cp", "-q", "model.safetensors"}, strings.Fields(args)...)...)
+		r.writes(t, "out")
+		require.NoError(t, r.Process.Signal(syscall.SIGHUP))
+		r.Process.Signal(syscall.SIGHUP) // it may have ended
+		r.Wait()
+		require.Equal(t, 130, r.ProcessState.ExitCode(), r.errs.String())
+		require.Equal(t, "safetensors: interrupted\n", r.errs.String())
+		require.Empty(t, list(t, "out"), args)
+	}
+	nohup := &running{Cmd: exec.Command("sh", "-c", `trap '' HUP; exec "$0" "$@"`, program, "cp", "-q", "-", "out/ignored.safetensors")}
+	nohup.in, nohup.Stderr = must(nohup.StdinPipe()), &nohup.errs
+	require.NoError(t, nohup.Start())
+	t.Cleanup(func() { nohup.Process.Kill() })
+	var data bytes.Buffer
+	require.NoError(t, safetensors.Write(&data, map[string]safetensors.Tensor{"x": counting(t, 1<<20)}, nil))
+	want := bytes.Clone(data.Bytes())
+	must(nohup.in.Write(data.Next(1 << 20))) // more than a pipe holds: the command reads
+	require.NoError(t, nohup.Process.Signal(syscall.SIGHUP))
+	must(data.WriteTo(nohup.in))
+	require.NoError(t, nohup.in.(io.Closer).Close())
+	require.NoError(t, nohup.Wait(), nohup.errs.String())
+	require.Equal(t, want, must(os.ReadFile("out/ignored.safetensors")))
+}
+
 // writeSparse writes a file of n tensors of 256 MiB each that takes no place on the
 // disk.
 func writeSparse(t testing.TB, name string, n int) {
@@ -146,8 +177,8 @@ func TestInterruptPipes(t *testing.T) {
 	require.Empty(t, list(t, temp))
 }
 
-// TestS3Interrupt interrupts an upload in several parts, and that of an index: nothing of the
-// checkpoint is left.
+// TestS3Interrupt interrupts an upload in several parts, and that of an index, by SIGINT and by
+// SIGHUP: nothing of the checkpoint is left.
 func TestS3Interrupt(t *testing.T) { eachStore(t, testS3Interrupt) }
 
 func testS3Interrupt(t *testing.T, s *store) {
@@ -156,23 +187,25 @@ func testS3Interrupt(t *testing.T, s *store) {
 		"5GB":  func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" },
 		"30MB": func(r *http.Request) bool { return r.Method == "PUT" && strings.HasSuffix(r.URL.Path, ".index.json") },
 	} {
-		arrived, release := make(chan bool, 100), make(chan bool)
-		s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			if !lost(r) {
-				return false
-			}
-			arrived <- true
-			<-release
-			return size != "5GB" // an index never comes to the store
-		})
-		r := start(t, "cp", "-q", "big.safetensors", "s3://models/folder", "--max-shard-size", size)
-		<-arrived
-		require.NoError(t, r.Process.Signal(os.Interrupt))
-		r.Wait()
-		close(release) // the part comes to an upload that is gone: while both run, a store may keep it
-		require.Equal(t, 130, r.ProcessState.ExitCode(), r.errs.String())
-		require.Equal(t, "safetensors: interrupted\n", r.errs.String())
-		require.Empty(t, s.objects(t))
+		for _, interrupt := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+			arrived, release := make(chan bool, 100), make(chan bool)
+			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if !lost(r) {
+					return false
+				}
+				arrived <- true
+				<-release
+				return size != "5GB" // an index never comes to the store
+			})
+			r := start(t, "cp", "-q", "big.safetensors", "s3://models/folder", "--max-shard-size", size)
+			<-arrived
+			require.NoError(t, r.Process.Signal(interrupt))
+			r.Wait()
+			close(release) // the part comes to an upload that is gone: while both run, a store may keep it
+			require.Equal(t, 130, r.ProcessState.ExitCode(), r.errs.String())
+			require.Equal(t, "safetensors: interrupted\n", r.errs.String())
+			require.Empty(t, s.objects(t))
+		}
 	}
 }
 

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -27,8 +30,8 @@ Only headers are read, so the size of a model does not matter.
    "tensors": [{"name", "dtype", "shape", "parameters", "bytes"}, ...],
    "dtypes": [{"dtype", "tensors", "parameters", "bytes"}, ...],
    "total": {"tensors", "parameters", "bytes"},
-   "quantised": [{"layout", "tensors", "parameters"}, ...], how many tensors and
-                parameters quantised ones stand for, if there are any}
+   "quantised": [{"layout", "tensors", "parameters"}, ...]}: present if tensors are
+   quantised, it counts the tensors and parameters that these stand for
 `+sources, `
 safetensors ls model.safetensors
 safetensors ls --tree --depth 2 hf://mistralai/Mistral-7B-v0.3
@@ -38,25 +41,27 @@ safetensors ls --json s3://models/llama | jq .total.parameters
 		return c.list(args, f)
 	})
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.only, "only", nil, "list only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
-	flags.StringVar(&f.sort, "sort", "", "list tensors by `size`, the largest first, or by name")
+	flags.StringArrayVar(&f.only, "only", nil, "list only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it; may be repeated")
+	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
+	flags.StringVar(&f.sort, "sort", "", "order tensors by `size`, the largest first, or by name, with numbers as numbers")
 	flags.BoolVar(&f.tree, "tree", false, "show a tree of the names, split at dots, with sums")
-	flags.IntVar(&f.depth, "depth", 0, "show `N` levels of the tree")
+	flags.IntVar(&f.depth, "depth", 0, "show only `N` levels of the tree")
 	return cmd
 }
 
 type listFlags struct {
-	only  []string
-	sort  string
-	tree  bool
-	depth int
+	only   []string
+	except []string
+	sort   string
+	tree   bool
+	depth  int
 
-	selection pattern.Selection // only, parsed
+	selection pattern.Selection // parsed value of only and except
 }
 
-// list lists sources and, like the ls of Unix, continues after one that fails.
+// list lists sources. Like ls of Unix, it continues after a source that fails.
 func (c *command) list(names []string, f listFlags) (err error) {
-	switch f.selection, err = pattern.ParseSelection(f.only, nil); {
+	switch f.selection, err = pattern.ParseSelection(f.only, f.except); {
 	case err != nil:
 		return usageError{err}
 	case f.sort != "" && f.sort != "size" && f.sort != "name":
@@ -67,8 +72,11 @@ func (c *command) list(names []string, f listFlags) (err error) {
 	f.tree = f.tree || f.depth > 0
 	var errs []error
 	listed := 0
-	for _, name := range names {
+	for i, name := range names {
 		l, err := c.listing(name, f)
+		if err != nil && i > 0 && errors.Is(err, fs.ErrNotExist) && !storage.IsURL(name) && !strings.Contains(name, "/") && format.ByName(name) == nil {
+			err = fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(names[0]), term.Name(name))
+		}
 		if err != nil {
 			errs = append(errs, err)
 			if c.ctx.Err() != nil {
@@ -90,30 +98,30 @@ func (c *command) list(names []string, f listFlags) (err error) {
 	return errors.Join(errs...)
 }
 
-// A listing is the contents of a source. Its fields are those of the JSON form.
+// A listing describes the contents of a source. Its fields are also the JSON that ls prints.
 type listing struct {
-	File     string            `json:"file"`     // as named on the command line
+	File     string            `json:"file"`     // name on the command line
 	Metadata map[string]string `json:"metadata"` // null if the file has none
-	Tensors  []listed          `json:"tensors"`  // in file order, unless sorted
+	Tensors  []listed          `json:"tensors"`  // in the order of the file, unless sorted
 	DTypes   []total           `json:"dtypes"`   // in the order of their first tensor
-	Total    total             `json:"total"`    // of all dtypes
+	Total    total             `json:"total"`    // total over all dtypes
 
 	Quantised []quantisedTotal `json:"quantised,omitempty"`
 }
 
 func (c *command) listing(name string, f listFlags) (*listing, error) {
-	src, err := c.opener.Open(name)
+	src, _, err := c.openAll(name, c.opener.Open)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
 	names, err := f.selection.Of(src.Order)
-	if err != nil {
+	if names, err = selected(names, err, false, "show and stats have --dequantize, which shows its numbers", src); err != nil {
 		return nil, err
 	}
 	switch f.sort {
 	case "name":
-		slices.Sort(names)
+		slices.SortFunc(names, pattern.Compare)
 	case "size":
 		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(src.Tensors[b].Size(), src.Tensors[a].Size()) })
 	}
@@ -130,7 +138,9 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 		l.DTypes[i].add(x)
 		l.Total.add(x)
 	}
-	if l.Quantised, err = quantisedTotals(src); err != nil {
+	if l.Quantised, err = quantisedTotals(src); errors.As(err, new(unreadConfig)) {
+		return nil, fmt.Errorf("%s: %w", storage.Shown(name), err)
+	} else if err != nil {
 		c.opener.Note(fmt.Sprintf("%s: its quantised tensors cannot be read as numbers: %s", storage.Shown(name), err))
 	}
 	return l, nil
@@ -174,14 +184,14 @@ func (c *command) printListing(l *listing, f listFlags) {
 
 type listed struct {
 	Name       string            `json:"name"`
-	DType      safetensors.DType `json:"dtype"`      // as in the file: "BF16"
+	DType      safetensors.DType `json:"dtype"`      // as in the file, such as "BF16"
 	Shape      []int             `json:"shape"`      // [] for a scalar
 	Parameters int64             `json:"parameters"` // the product of the shape
-	Bytes      int64             `json:"bytes"`      // in the file
+	Bytes      int64             `json:"bytes"`      // size in the file
 }
 
 type total struct {
-	DType      safetensors.DType `json:"dtype,omitzero"` // absent in the total of all
+	DType      safetensors.DType `json:"dtype,omitzero"` // absent in the total over all dtypes
 	Tensors    int               `json:"tensors"`
 	Parameters int64             `json:"parameters"`
 	Bytes      int64             `json:"bytes"`
@@ -189,7 +199,7 @@ type total struct {
 
 func (t *total) add(x listed) {
 	t.Tensors++
-	t.Parameters = int64(min(uint64(t.Parameters)+uint64(x.Parameters), math.MaxInt64)) // F4 has two a byte
+	t.Parameters = int64(min(uint64(t.Parameters)+uint64(x.Parameters), math.MaxInt64)) // a byte has two elements of F4, so that the sum may overflow
 	t.Bytes += x.Bytes
 }
 

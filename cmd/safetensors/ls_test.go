@@ -12,6 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
 )
@@ -119,7 +120,7 @@ func slowTree(w io.Writer, names [][]string, rest string, depth int, top bool) {
 	}
 }
 
-// labelsOf returns the first parts of names, in their order, and the others by these.
+// labelsOf returns the first parts of names, sorted as people do, and the others by these.
 func labelsOf(names [][]string) (labels []string, below map[string][][]string) {
 	below = make(map[string][][]string)
 	for _, name := range names {
@@ -131,5 +132,6 @@ func labelsOf(names [][]string) (labels []string, below map[string][][]string) {
 		}
 		below[name[0]] = append(below[name[0]], name[1:])
 	}
+	slices.SortFunc(labels, pattern.Compare)
 	return labels, below
 }

@@ -25,6 +25,13 @@ const statusFile = "SAFETENSORS_TEST_STATUS"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
+		limitGarbage()
+		if name := os.Getenv(peakFile); name != "" {
+			write := watchPeak(name)
+			code := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+			write()
+			os.Exit(code)
+		}
 		code := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 		if name := os.Getenv(statusFile); name != "" {
 			status, _ := os.ReadFile("/proc/self/status")

@@ -1,16 +1,18 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -18,55 +20,54 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// mergeFlags are the flags of merge as they are given.
+// mergeFlags are the flags of merge as given.
 type mergeFlags struct {
-	adapters     []string
-	method       string
-	weights      string
-	normalize    bool
-	maxShardSize string
-	force        bool
+	copyFlags
+	adapters  []string
+	method    string
+	weights   string
+	normalize bool
 }
 
 func (c *command) merge() *cobra.Command {
 	var f mergeFlags
 	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [flags]",
 		"Merge models with each other, or adapters into a model", `
---lora adds the adapters of the Python package peft to one model: W + scale*B*A.
+--lora adds adapters of the Python package peft to one model: W + scale*B*A.
 
-Without it, the models have the same tensors, of the same shapes, and METHOD is
+Without --lora, all models must have the same tensors, of the same shapes. METHOD is
   linear  the sum of the models, each times its weight (default 1/n each); --normalize
           divides the weights by their sum
-  slerp   between two models, along the arc between each two tensors: --weights 1-T,T
+  slerp   a point between two models, on the arc between each two tensors: --weights 1-T,T
           (default 0.5,0.5)
-  task    the first model, and what distinguishes each other one from it, times its
-          weight (default 1 each)
+  task    the first model plus its difference to each other model, times the weight of
+          that model (default 1 each)
 
-Everything is computed in float32 (float64 if the first model has that) in bounded
-memory, and rounded once, or once for each adapter, to the dtype of the first model, whose
-metadata DST has too. DST is what it is for cp.
+Numbers are computed in float32, or in float64 where the first model has float64, in
+bounded memory. They are rounded once, or once for each adapter, to the dtypes of the
+first model, or to that of --dtype. DST has the metadata, the shards and the config.json
+that cp would make of the first model; --with-files copies the files of that model.
 `+sources, `
 safetensors merge mistral merged --lora my-adapter
 safetensors merge a.safetensors b.safetensors soup.safetensors --weights 0.6,0.4
 safetensors merge base math code both --method task --weights 0.7,0.5
 `, cobra.MatchAll(arguments(2, -1), stdinOnce), func(args []string) error {
-			return c.mergeModels(args[:len(args)-1], args[len(args)-1], f)
+			return c.mergeModels(args[:len(args)-1], args[len(args)-1], &f)
 		})
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model")
 	flags.StringVar(&f.method, "method", "linear", "the `METHOD`: linear, slerp or task")
 	flags.StringVar(&f.weights, "weights", "", "the weights of the models: `W,...`")
 	flags.BoolVar(&f.normalize, "normalize", false, "divide the weights of linear by their sum")
-	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
-	flags.BoolVar(&f.force, "force", false, "replace DST")
+	f.addTo(flags)
 	cmd.MarkFlagsMutuallyExclusive("lora", "method")
 	cmd.MarkFlagsMutuallyExclusive("lora", "weights")
 	return cmd
 }
 
-// check checks what can be checked before anything is opened. It returns the weights,
-// the default ones if none are given.
-func (f *mergeFlags) check(models int) (weights []float64, err error) {
+// checkMethod checks the flags before any source is opened. It returns the weights, or the default
+// weights if none are given.
+func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	lora := len(f.adapters) > 0
 	switch {
 	case f.normalize && (f.method != "linear" || lora):
@@ -122,18 +123,18 @@ func sumOf(weights []float64) (total float64) {
 	return total
 }
 
-func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
-	weights, err := f.check(len(names))
+func (c *command) mergeModels(names []string, name string, f *mergeFlags) error {
+	weights, err := f.checkMethod(len(names))
+	if err == nil {
+		err = f.check()
+	}
 	if err != nil {
 		return err
 	}
 	if total := sumOf(weights); f.method == "linear" && math.Abs(total-1) > 1e-9 {
 		c.opener.Note(fmt.Sprintf("the sum of the weights is %g; --normalize divides by it", total))
 	}
-	dst, err := c.openDestination(name, f.maxShardSize, 0)
-	if err == nil {
-		err = unoccupied(dst, f.force)
-	}
+	to, err := c.openTarget(name, &f.copyFlags, 1)
 	if err != nil {
 		return err
 	}
@@ -148,11 +149,37 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 		models = append(models, src)
 		read += src.Size()
 	}
-	parts, err := takeParts(models[:len(names)])
+	w, err := jobOf(models[0], &f.copyFlags)
+	if err == nil {
+		err = w.merge(models, len(names), weights, f.method)
+	}
+	if err == nil {
+		err = w.prepare()
+	}
 	if err != nil {
 		return err
 	}
-	tensors, err := mergeBy(f.method, models, weights)
+	w.read = read
+	_, err = c.writeCopy("merge", w, to)
+	return err
+}
+
+// merge replaces the tensors of the job's source, which is the first model, with the merged
+// tensors. The first n of models are models, and the others are adapters.
+func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, method string) error {
+	for i, m := range models[:n] {
+		if merge.IsAdapter(m.Order) && (i > 0 || n < len(models)) {
+			return fmt.Errorf("%s is an adapter, not a model: --lora merges it into one", storage.Shown(m.Name))
+		}
+	}
+	parts, err := takeParts(models[:n])
+	if err != nil {
+		return err
+	}
+	if err := w.widen(); err != nil {
+		return err
+	}
+	tensors, err := w.mergeBy(method, models, weights)
 	switch {
 	case err != nil && len(parts) > 0:
 		return fmt.Errorf("%w (%s of quantised tensors are left out of this: cp --dequantize makes numbers of them)", err, term.Plural(len(parts), "part"))
@@ -160,19 +187,33 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 		return err
 	}
 	maps.Copy(tensors, parts)
-	c.noteMetadata(name, names[0], models[0].Metadata)
-	defer c.progress("merge", read)()
-	if folder, ok := dst.(dest.Shared); ok && stemOf(models[0]) != format.Stem {
-		maxBytes, _ := term.ParseBytes(f.maxShardSize) // 0 if it is not set
-		set := &dest.Set{Metadata: models[0].Metadata, Force: f.force, AtOnce: 2}
-		set.Shards, set.Index = dest.Split(tensors, maxBytes, stemOf(models[0]))
-		return set.Write(folder)
-	}
-	return dst.Write(tensors, models[0].Metadata)
+	w.src.Tensors, w.made = tensors, true
+	return nil
 }
 
-// takeParts takes the parts of quantised tensors out of models and returns them: they are no
-// numbers to be merged, and have to be the same in all models.
+// widen converts the tensors that --dtype converts to float32 first, so that the merged tensors are
+// rounded only once.
+func (w *copyJob) widen() error {
+	w.widened = make(map[string]safetensors.DType)
+	tensors := maps.Clone(w.src.Tensors)
+	for name, t := range tensors {
+		d := t.DType()
+		to := w.conversions[d]
+		if to == 0 || to == d || d != safetensors.F16 && d != safetensors.BF16 {
+			continue
+		}
+		wide, err := t.Convert(safetensors.F32)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+		}
+		tensors[name], w.widened[name] = wide, d
+	}
+	w.src.Tensors = tensors
+	return nil
+}
+
+// takeParts removes the parts of quantised tensors from models and returns them. They are not
+// numbers that can be merged, and must be equal in all models.
 func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
 	all := make(map[string]safetensors.Tensor)
 	for _, m := range models {
@@ -202,32 +243,128 @@ func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, erro
 	return all, nil
 }
 
-func addAdapters(base *source.Checkpoint, adapters []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
-	tensors := base.Tensors
+// addAdapters returns the tensors of the source with all adapters merged into them, and records how
+// the vocabulary grows.
+func (w *copyJob) addAdapters(adapters []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
+	tensors := w.src.Tensors
 	for _, adapter := range adapters {
-		n := 0
-		config, err := adapter.Folder.ReadFile("adapter_config.json")
+		got, err := addAdapter(tensors, adapter)
 		if err == nil {
-			tensors, n, err = merge.LoRA(tensors, adapter.Tensors, config)
-		}
-		if err == nil && n == 0 {
-			err = fmt.Errorf("the adapter has no tensors")
+			err = w.resize(got)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", storage.Shown(adapter.Name), err)
 		}
+		tensors = got.Tensors
 	}
 	return tensors, nil
 }
 
-func mergeBy(method string, models []*source.Checkpoint, weights []float64) (map[string]safetensors.Tensor, error) {
+func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoint) (*merge.Adapted, error) {
+	if dialect := merge.Dialect(adapter.Order); dialect != "" {
+		return nil, fmt.Errorf("it is a LoRA of %s; only adapters of peft can be merged", dialect)
+	}
+	config, err := adapter.Folder.ReadFile("adapter_config.json")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("there is no adapter_config.json next to it, as adapters of peft have")
+	case err != nil:
+		return nil, err
+	}
+	got, err := merge.LoRA(tensors, adapter.Tensors, config)
+	if err == nil && got.Changed == 0 {
+		err = errors.New("the adapter has no tensors")
+	}
+	return got, err
+}
+
+// A resizing is a change of the size of the vocabulary. It is zero if the size stays.
+type resizing struct{ from, to int }
+
+// vocabulary matches the names of the tensors that have a row for each token.
+var vocabulary = regexp.MustCompile(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)
+
+// resize records the new size of the vocabulary if an adapter has whole embeddings with more rows
+// than those of the base. All tensors with a row for each token must have the new size, and
+// config.json must contain the old one.
+func (w *copyJob) resize(got *merge.Adapted) error {
+	for _, name := range slices.Sorted(maps.Keys(got.Rows)) {
+		rows := got.Rows[name]
+		now := resizing{rows[0], rows[1]}
+		switch {
+		case !vocabulary.MatchString(name):
+			return fmt.Errorf("it has %d rows of %q, the base has %d: only embeddings can grow; --except of cp leaves the tensor out of the adapter", now.to, name, now.from)
+		case w.resized != resizing{} && w.resized != now:
+			return fmt.Errorf("it has %d rows of %q, but %d rows of other embeddings", now.to, name, w.resized.to)
+		}
+		w.resized = now
+	}
+	if w.resized == (resizing{}) {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(got.Tensors)) {
+		if shape := got.Tensors[name].Shape(); vocabulary.MatchString(name) && len(shape) > 0 && shape[0] == w.resized.from {
+			return fmt.Errorf("its embeddings have %d rows, %d more than the base, where %q stays at %d rows: the vocabulary would have two sizes",
+				w.resized.to, w.resized.to-w.resized.from, name, w.resized.from)
+		}
+	}
+	return nil
+}
+
+// resizeConfig sets vocab_size in a config.json, or in the config of its language model, to the new
+// number of rows of the embeddings.
+func (r resizing) resizeConfig(text []byte) ([]byte, error) {
+	var config struct {
+		Own  *int `json:"vocab_size"`
+		Text struct {
+			Own *int `json:"vocab_size"`
+		} `json:"text_config"`
+	}
+	if err := json.Unmarshal(toJSON(text), &config); err != nil {
+		return nil, err
+	}
+	for _, size := range []*int{config.Own, config.Text.Own} {
+		if size != nil && *size != r.from {
+			return nil, fmt.Errorf("vocab_size is %d, but the embeddings have %d rows, and %d with the adapter", *size, r.from, r.to)
+		}
+	}
+	if config.Own == nil && config.Text.Own == nil {
+		return nil, fmt.Errorf("it has no vocab_size to be changed from %d to %d", r.from, r.to)
+	}
+	set := func(text []byte, own *int) ([]byte, error) {
+		if own == nil {
+			return text, nil
+		}
+		fields := map[string]json.RawMessage{}
+		if err := json.Unmarshal(text, &fields); err != nil {
+			return nil, err
+		}
+		fields["vocab_size"] = json.RawMessage(strconv.Itoa(r.to))
+		return json.Marshal(fields)
+	}
+	fields := map[string]json.RawMessage{}
+	changed, err := set(toJSON(text), config.Own)
+	if err == nil {
+		err = json.Unmarshal(changed, &fields)
+	}
+	if err == nil && config.Text.Own != nil {
+		fields["text_config"], err = set(fields["text_config"], config.Text.Own)
+	}
+	if err != nil {
+		return nil, err
+	}
+	changed, err = json.MarshalIndent(fields, "", "  ")
+	return append(fromJSON(changed), '\n'), err
+}
+
+func (w *copyJob) mergeBy(method string, models []*source.Checkpoint, weights []float64) (map[string]safetensors.Tensor, error) {
 	var all []map[string]safetensors.Tensor
 	for _, m := range models {
 		all = append(all, m.Tensors)
 	}
 	switch method {
 	case "lora":
-		return addAdapters(models[0], models[1:])
+		return w.addAdapters(models[1:])
 	case "slerp":
 		return merge.Slerp(all[0], all[1], weights[1])
 	case "task":

@@ -21,11 +21,13 @@ func (c *command) meta() *cobra.Command {
 	var remove []string
 	var inPlace bool
 	cmd := c.verb("meta SRC [KEY=VALUE...] [--delete KEY] [--in-place] [--json]", "Print or change metadata", `
-Without --in-place, it prints the metadata with the changes applied, and writes nothing.
-With it, SRC is a .safetensors file of this machine, a folder with model.safetensors or
-model.safetensors.index.json, or that index. The file is replaced as a whole and durably;
-if it is a symbolic link, what the link leads to. Shards are all replaced at once, under
-new names.
+Without --in-place, the changes are only printed, and nothing is written. If SRC has no
+metadata yet, format=pt is added: loaders of PyTorch want it next to other keys.
+
+With --in-place, SRC is a .safetensors file of this machine, a folder with
+model.safetensors or model.safetensors.index.json, or that index. A file is replaced as a
+whole and durably; a symbolic link stays, and its target is replaced. Shards are replaced
+all at once, under new names.
 
 --json prints the metadata as an object.
 `+sources, `
@@ -38,7 +40,7 @@ safetensors meta model.safetensors license=mit --delete format --in-place
 		}
 		return c.changeMeta(args[0], pairs, remove, inPlace)
 	})
-	cmd.Flags().StringArrayVar(&remove, "delete", nil, "remove the `KEY`")
+	cmd.Flags().StringArrayVar(&remove, "delete", nil, "remove the `KEY`; may be repeated")
 	cmd.Flags().BoolVar(&inPlace, "in-place", false, "change SRC")
 	return cmd
 }
@@ -47,12 +49,15 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 	if inPlace && len(pairs)+len(remove) == 0 {
 		return usage("--in-place: there is nothing to change")
 	}
+	if inPlace && (name == "-" || storage.IsURL(name) && !strings.HasPrefix(name, "file://")) { // refused before any request
+		return inCopyOnly(name)
+	}
 	src, err := c.opener.Open(name)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	metadata, err := changed(src.Metadata, pairs, remove)
+	metadata, err := changeMetadata(src.Metadata, pairs, remove)
 	if err != nil {
 		return err
 	}
@@ -63,13 +68,22 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 		c.opener.Note("nothing is written; --in-place changes " + storage.Shown(name))
 	}
 	if metadata == nil {
-		metadata = map[string]string{} // not null
+		metadata = map[string]string{} // prints {} instead of null
+		if !c.json {
+			c.opener.Note(storage.Shown(name) + " has no metadata")
+		}
 	}
 	return c.print(metadata, func() { c.printMetadata(metadata) })
 }
 
-// changed returns metadata with changes. Where nothing is left of it, it is nil.
-func changed(metadata, pairs map[string]string, remove []string) (map[string]string, error) {
+func inCopyOnly(name string) error {
+	return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", storage.Shown(name))
+}
+
+// changeMetadata returns metadata with the changes applied. It returns nil if nothing is left. If
+// there was no metadata before, it adds a format.
+func changeMetadata(metadata, pairs map[string]string, remove []string) (map[string]string, error) {
+	begins := len(metadata) == 0
 	metadata = maps.Clone(metadata)
 	for _, key := range remove {
 		if _, ok := metadata[key]; !ok {
@@ -80,10 +94,13 @@ func changed(metadata, pairs map[string]string, remove []string) (map[string]str
 	if metadata = withPairs(metadata, pairs); len(metadata) == 0 {
 		return nil, nil
 	}
+	if begins {
+		metadata = withPairs(metadata, torchFormat(metadata))
+	}
 	return metadata, nil
 }
 
-// replaceMeta replaces the file or the folder of a source by one with other metadata.
+// replaceMeta replaces the file or the folder of a source with one that has different metadata.
 func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string) error {
 	size, index := int64(0), ""
 	local := !src.Joined && !strings.HasPrefix(src.Name, "hf://")
@@ -96,22 +113,22 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	}
 	single := len(src.Files) == 1 && (src.Format == nil || src.Format == format.Safetensors)
 	if !local || !single && (index == "" || src.Layout == nil) {
-		return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", storage.Shown(src.Name))
+		return inCopyOnly(src.Name)
 	}
 	defer c.progress("meta", size)()
 	if !single {
 		return c.replaceShards(src, filepath.Dir(index), metadata)
 	}
-	name, err := filepath.EvalSymlinks(src.Files[0].Path) // a link stays one
+	name, err := filepath.EvalSymlinks(src.Files[0].Path) // keeps a link, and replaces its target
 	if err != nil {
 		return err
 	}
 	return safetensors.WriteFile(name, src.Tensors, metadata)
 }
 
-// checkShard checks that a shard of a source has nothing that the source lacks, which would be
-// lost: a tensor that the index does not name, or metadata that are neither those of the first
-// shard nor of the index.
+// checkShard returns an error if a shard has something that the source lacks, and that would be
+// lost: a tensor that the index does not name, or metadata that neither the first shard nor the
+// index has.
 func (c *command) checkShard(src *source.Checkpoint, file storage.File) error {
 	shard, err := c.opener.Open(file.Path)
 	if err != nil {
@@ -135,8 +152,8 @@ func (c *command) checkShard(src *source.Checkpoint, file storage.File) error {
 	return nil
 }
 
-// checkAlone checks that there are no files of another checkpoint in the folder that would be
-// taken for those of an earlier one, such as a model in one file next to the shards.
+// checkAlone returns an error if the folder has files of another checkpoint that would be removed
+// as those of an earlier one, such as a model in one file next to the shards.
 func checkAlone(src *source.Checkpoint, dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -149,8 +166,17 @@ func checkAlone(src *source.Checkpoint, dir string) error {
 	return err
 }
 
-// replaceShards replaces the shards in a folder at once, each by one with the same tensors.
+// replaceShards replaces all shards in a folder at once. Each new shard has the tensors of an old
+// one.
 func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map[string]string) error {
+	unlock, err := dest.Folder(dir).Lock(false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := src.Unchanged(); err != nil { // a process that held the lock before may have changed them
+		return err
+	}
 	w := &copyJob{src: src, tensors: src.Tensors, origin: make(map[string]string)}
 	for name := range src.Tensors {
 		w.origin[name] = name

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,22 +11,29 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/quant"
 )
 
-// quantConfigs are the files that say how the weights next to them are quantised: those
-// of quant.FindConfig, and those that GPTQ and AWQ wrote.
+// quantConfigs are the names of the files that may describe how the weights next to them are
+// quantised: those that quant.FindConfig reads, and those that GPTQ and AWQ wrote.
 var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_config.json", "quant_config.json"}
 
-// changeConfig makes the config.json of the copy: with another quantization_config, or
-// without one, and with the dtypes of what was converted. There is none if the source has
-// none.
+// changeConfig makes the config.json of the copy, with the dtypes of converted tensors, and with a
+// different quantization_config or without one. It makes none if the source has none.
 func (w *copyJob) changeConfig() error {
-	if !w.requantizes() && len(w.conversions) == 0 {
+	if !w.requantizes() && len(w.conversions) == 0 && !w.made {
 		return nil
 	}
 	text, err := w.src.Folder.ReadFile("config.json")
 	if err == nil {
-		if w.config, err = w.newConfig(text); err != nil {
+		if w.resized != (resizing{}) {
+			text, err = w.resized.resizeConfig(text)
+		}
+		if err == nil {
+			w.config, err = w.newConfig(text)
+		}
+		if err != nil {
 			return fmt.Errorf("config.json of %s: %w", storage.Shown(w.src.Name), err)
 		}
 	}
@@ -42,27 +49,25 @@ func (w *copyJob) changeConfig() error {
 	return err
 }
 
-func (w *copyJob) newConfig(text []byte) ([]byte, error) {
-	config := map[string]json.RawMessage{}
-	if err := json.Unmarshal(toJSON(text), &config); err != nil {
-		return nil, err
-	}
-	if !w.rewrite(config, true, maxNesting) {
+func (w *copyJob) newConfig(text []byte) (_ []byte, err error) {
+	text = w.convertNames(text)
+	if !w.requantizes() {
 		return text, nil
 	}
-	if w.quantisation != nil {
-		if err := json.Unmarshal(w.quantisation, &config); err != nil {
-			return nil, err
-		}
+	plain := w.plain
+	if to, ok := w.conversions[plain]; ok {
+		plain = to
 	}
-	text, err := json.MarshalIndent(config, "", "  ")
-	return append(fromJSON(text), '\n'), err
+	if text, err = quant.PlainConfig(text, plain); err != nil || w.quantisation == nil {
+		return text, term.Bare(err)
+	}
+	return withMembers(text, w.quantisation), nil
 }
 
-// Python writes NaN and infinities as words that JSON does not have. Package json sees them
-// as strings that start with U+FDD0, which is no character.
+// Python writes NaN and infinities as words that are not JSON. toJSON replaces them with strings
+// that start with U+FDD0, which is not a character, and fromJSON undoes that.
 var (
-	notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`) // and strings
+	notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`) // also matches strings, which stay
 	marked  = regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`)
 )
 
@@ -80,50 +85,38 @@ func toJSON(text []byte) []byte {
 
 func fromJSON(text []byte) []byte { return marked.ReplaceAll(text, []byte("$1")) }
 
-// quantisationKeys are what a config.json calls the quantisation of its weights.
-var quantisationKeys = []string{"quantization_config", "compression_config", "quantization"}
+// dtypeOf matches a dtype in a config, or in a config within it.
+var dtypeOf = regexp.MustCompile(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 
-// maxNesting is how deep the configs of models in models are.
-const maxNesting = 8
-
-// rewrite sets the dtypes that transformers loads a model in, and those in it, to what they were
-// converted to: it would convert them back. Where the quantisation changes, it removes that of the
-// config itself, and of the language model in it, and names the dtype of what was dequantised.
-func (w *copyJob) rewrite(config map[string]json.RawMessage, own bool, nesting int) (changed bool) {
-	for _, key := range []string{"dtype", "torch_dtype"} {
-		var set string
-		if json.Unmarshal(config[key], &set) != nil || set == "" {
-			continue
+// convertNames sets the dtypes in a config to the dtypes to which the tensors were converted.
+// Otherwise transformers would convert them back when it loads the model.
+func (w *copyJob) convertNames(text []byte) []byte {
+	return dtypeOf.ReplaceAllFunc(text, func(found []byte) []byte {
+		parts := dtypeOf.FindSubmatch(found)
+		name, ok := torchNames[w.dtypes[dtypeNames[string(parts[2])]]]
+		if !ok {
+			return found
 		}
-		d := dtypeNames[set]
-		to := cmp.Or(w.dtypes[d], d)
-		if own && w.plain != 0 {
-			to = cmp.Or(w.conversions[w.plain], w.plain)
-		}
-		if torch, ok := torchNames[to]; ok && to != d {
-			config[key], changed = json.RawMessage(`"`+torch+`"`), true
-		}
-	}
-	if own && w.requantizes() {
-		changed = true
-		for _, key := range quantisationKeys {
-			delete(config, key)
-		}
-	}
-	for key, text := range config {
-		nested := map[string]json.RawMessage{}
-		if nesting == 0 || slices.Contains(quantisationKeys, key) || json.Unmarshal(text, &nested) != nil {
-			continue
-		}
-		if w.rewrite(nested, nesting == maxNesting && key == "text_config", nesting-1) {
-			config[key], _ = json.Marshal(nested) // of valid JSON
-			changed = true
-		}
-	}
-	return changed
+		return slices.Concat(parts[1], []byte(name), []byte{'"'})
+	})
 }
 
-// torchNames are the names of PyTorch for the dtypes that models are loaded in.
+// withMembers returns a JSON object with the members of another object added at its end, in lines
+// of their own.
+func withMembers(text, more []byte) []byte {
+	start := bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(text), []byte("}")))
+	var b bytes.Buffer
+	if err := json.Indent(&b, more, "", "  "); err != nil {
+		return text
+	}
+	comma := ","
+	if string(start) == "{" {
+		comma = ""
+	}
+	return slices.Concat(start, []byte(comma), bytes.TrimSpace(b.Bytes())[1:], []byte{'\n'})
+}
+
+// torchNames maps the dtypes in which models are loaded to their names in PyTorch.
 var torchNames = map[safetensors.DType]string{
 	safetensors.BF16: "bfloat16", safetensors.F16: "float16", safetensors.F32: "float32", safetensors.F64: "float64",
 }

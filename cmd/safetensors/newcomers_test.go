@@ -47,6 +47,13 @@ func TestTorchNewcomers(t *testing.T) {
 			succeeds(t, "merge", "llama", "to/merged-adapter-"+name+kind+".safetensors", "--lora", "adapter-"+name+kind)
 		}
 	}
+	copies = append(copies, "pipeline to/pipeline-whole --with-files", "pipeline-bin to/pipeline-half --with-files --dtype bf16")
+	for _, args := range []string{
+		"llama-shards to/merged-shards --lora adapter-plain --with-files", "llama to/merged-grown --lora adapter-grown",
+		"llama to/merged-half --lora adapter-plain --dtype bf16", "mixture to/mixture --lora adapter-mixed",
+	} {
+		succeeds(t, append([]string{"merge"}, strings.Fields(args)...)...)
+	}
 	for _, args := range copies {
 		succeeds(t, append([]string{"cp"}, strings.Fields(args)...)...)
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unplanned are the flags of cp that make no difference to the bytes.
+// unplanned are the flags of cp that make no difference to the bytes of the copy.
 var unplanned = []string{"force", "help", "json", "part", "quiet"}
 
-// planned returns the flags that are set and make a difference, but for some.
+// planned returns the flags that are set and make a difference to the bytes, except those in but.
 func (f *copyFlags) planned(but ...string) map[string][]string {
 	set := make(map[string][]string)
 	f.given.Visit(func(f *pflag.Flag) {
@@ -44,7 +44,7 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	case slices.Contains(names, "-"):
 		return usage("--part needs a SRC that each part can read, not standard input")
 	}
-	dst, err := c.openDestination(name, f.maxShardSize, 0)
+	dst, err := f.aligned(c.openDestination(name, f.maxShardSize, 0))
 	if err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	}
 	defer w.src.Close()
 	if f.requantizes() {
-		for _, name := range quantConfigs { // which are remembered
+		for _, name := range quantConfigs { // their contents are cached, so that the part uses the same ones later
 			if _, err := w.src.Folder.ReadFile(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
 	if err := w.prepare(); err != nil {
-		if f.plain != 0 || len(f.conversions) > 0 { // which read tables of the layout
+		if f.plain != 0 || len(f.conversions) > 0 { // reads tables of the layout
 			return permanent(err)
 		}
 		return parts.Refuse(err)
@@ -77,7 +77,7 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	return c.writePart(w, shared, name)
 }
 
-// permanent returns an error of reading a source as one that stays, if it does.
+// permanent marks an error of reading a source as permanent, if another try cannot succeed.
 func permanent(err error) error {
 	if errors.As(err, new(*safetensors.FormatError)) || errors.Is(err, fs.ErrNotExist) {
 		return parts.Refuse(err)
@@ -85,8 +85,8 @@ func permanent(err error) error {
 	return err
 }
 
-// permanentLocal returns an error of a local source as one that stays, unless it is of the system:
-// the content of a file is at fault, not its reading.
+// permanentLocal marks an error of a local source as permanent, unless it comes from the system:
+// then reading failed, and the content of the file is not at fault.
 func permanentLocal(err error) error {
 	if errors.As(err, new(syscall.Errno)) {
 		return permanent(err)
@@ -99,7 +99,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 	if err != nil {
 		return parts.Refuse(err)
 	}
-	maxBytes, _ := term.ParseBytes(w.maxShardSize) // which was read for dst
+	maxBytes, _ := term.ParseBytes(w.maxShardSize) // never fails, because openDestination has parsed it
 	shards, index := dest.Numbered(safetensors.Split(w.tensors, maxBytes), stemOf(w.src))
 	flags := w.planned()
 	flags["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
@@ -109,15 +109,16 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		To: dst, Name: storage.Shown(name), Part: w.part, Force: w.force,
 		Plan:   parts.Plan{Command: version(), Flags: flags, Source: pins},
 		Shards: shards, Index: index, Metadata: w.metadata,
-		AtOnce:    4,
-		Unchanged: func() error { return permanentLocal(w.src.Unchanged()) },
-		CopyFiles: func() error { return w.copyFiles(dst) },
+		Parameters: w.parameters,
+		AtOnce:     4,
+		Unchanged:  func() error { return permanentLocal(w.src.Unchanged()) },
+		CopyFiles:  func() error { return w.copyFiles(dst) },
 		Begin: func(size int64) {
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))
 		},
 	}
 	if w.requantizes() {
-		job.AtOnce = 2 // each holds some results
+		job.AtOnce = 2 // each shard holds results of computed tensors
 	}
 	result, err := job.Do()
 	stop()

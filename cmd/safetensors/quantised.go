@@ -2,22 +2,26 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// openValues opens a source, dequantised if --dequantize asks for that. size is how many bytes
-// it has to read.
-func (c *command) openValues(name string) (src *source.Checkpoint, size int64, err error) {
-	if src, err = c.opener.Open(name); err != nil {
+// openValues opens a source by calling open, and dequantises it if --dequantize is set. size is the
+// number of bytes that reading all tensors takes.
+func (c *command) openValues(name string, open func(name string) (*source.Checkpoint, error)) (src *source.Checkpoint, size int64, err error) {
+	if src, err = open(name); err != nil {
 		return nil, 0, err
 	}
 	size = src.Size()
@@ -30,17 +34,37 @@ func (c *command) openValues(name string) (src *source.Checkpoint, size int64, e
 	return src, size, nil
 }
 
-// quantMarker is the metadata by which ComfyUI marks quantised layers.
+// quantMarker is the key of the metadata in which ComfyUI describes quantised layers.
 const quantMarker = "_quantization_metadata"
 
-// dequantize replaces the quantised tensors of a source with those that they stand for. What says
-// how they are quantised is a config, or that marker. It returns the layouts of its own; those
-// without bits no value needs: scales of inputs, markers. Errors do not name the source.
-func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err error) {
+// An unreadConfig is an error of reading a config. Then it is unknown whether tensors are
+// quantised, and no verb may continue as if they were not.
+type unreadConfig struct{ error }
+
+func (e unreadConfig) Unwrap() error { return e.error }
+
+// configOf returns the config that describes how the tensors of a source are quantised, or nil if
+// there is none. Every error is an unreadConfig.
+func configOf(src *source.Checkpoint) ([]byte, error) {
 	config, err := quant.FindConfig(src.Folder.ReadFile)
+	if err != nil {
+		return nil, unreadConfig{term.Bare(err)}
+	}
+	return config, nil
+}
+
+// dequantize replaces the quantised tensors of a source with the tensors that they represent. A
+// config or quantMarker describes how they are quantised. dequantize returns the layouts of all
+// tensors that belong to them. A layout without bits is that of a tensor that no value needs, such
+// as a scale of inputs or a marker. Errors do not name the source.
+func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err error) {
+	config, err := configOf(src)
+	if err != nil {
+		return nil, err
+	}
 	if marker, ok := src.Metadata[quantMarker]; ok && config == nil {
 		config = []byte(marker)
-	} else if ok && err == nil {
+	} else if ok {
 		err = fmt.Errorf("%s of ComfyUI in its metadata, though there is a config that says how it is quantised", quantMarker)
 	}
 	if err == nil {
@@ -70,7 +94,8 @@ func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err er
 	return layouts, nil
 }
 
-// quantiseWeights quantises the tensors that --targets selects; without it, the usual ones.
+// quantiseWeights quantises the tensors that --targets selects, or the usual ones without
+// --targets.
 func (w *copyJob) quantiseWeights() error {
 	recipe := quant.Recipe{Scheme: w.quantize}
 	if len(w.targets) > 0 {
@@ -84,14 +109,36 @@ func (w *copyJob) quantiseWeights() error {
 		}
 	}
 	tensors, config, err := quant.Quantize(w.tensors, recipe)
-	if err == nil && len(tensors) == len(w.tensors) { // without a scale
+	if err == nil && len(tensors) == len(w.tensors) { // no scale was added
 		err = fmt.Errorf("--quantize %s: no tensor of %s is one to be quantised", w.quantize, storage.Shown(w.src.Name))
 	}
+	w.countFused(config)
 	w.tensors, w.quantisation = tensors, config
 	return err
 }
 
-// mayBeQuantised reports whether a source has tensors of dtypes that codes have.
+// countFused counts the weights that --quantize leaves unchanged because a tensor has several
+// matrices, such as those of fused experts. A new config names such tensors.
+func (w *copyJob) countFused(config []byte) {
+	var file struct {
+		Section struct{ Ignore []string } `json:"quantization_config"`
+	}
+	if json.Unmarshal(config, &file) != nil { // there is no new config
+		return
+	}
+	var fused, all int64
+	for name, t := range w.tensors {
+		all += numbers.Count(t)
+		_, named := slices.BinarySearch(file.Section.Ignore, strings.TrimSuffix(name, ".weight"))
+		if named && len(t.Shape()) == 3 {
+			w.fused++
+			fused += numbers.Count(t)
+		}
+	}
+	w.fusedShare = float64(fused) / float64(max(all, 1))
+}
+
+// mayBeQuantised reports whether a source has matrices of dtypes that are used for codes.
 func mayBeQuantised(src *source.Checkpoint) bool {
 	return slices.ContainsFunc(src.Order, func(name string) bool {
 		switch src.Tensors[name].DType() {
@@ -102,44 +149,101 @@ func mayBeQuantised(src *source.Checkpoint) bool {
 	})
 }
 
-// hasCodes reports whether some tensors of a source are parts of quantised ones.
-func hasCodes(src *source.Checkpoint, names []string) bool {
+// hasCodes reports whether some tensors of a source are parts of quantised tensors, as far as their
+// layouts are known.
+func hasCodes(src *source.Checkpoint, names []string) (bool, error) {
+	for _, part := range src.Sources() { // each model has its own config
+		if part == src {
+			break
+		}
+		if codes, err := hasCodes(part, part.Order); codes || err != nil {
+			return codes, err
+		}
+	}
 	if !mayBeQuantised(src) {
-		return false
+		return false, nil
 	}
 	layouts, err := quantisedParts(src)
-	return err == nil && slices.ContainsFunc(names, func(name string) bool { return layouts[name].Method != "" })
+	if errors.As(err, new(unreadConfig)) {
+		return false, err
+	}
+	return err == nil && slices.ContainsFunc(names, func(name string) bool { return layouts[name].Method != "" }), nil
 }
 
-// noteCodes says how the numbers are shown that tensors of a source are the codes of.
-func (c *command) noteCodes(src *source.Checkpoint, names ...string) {
-	if !c.values && hasCodes(src, names) {
+// standsFor returns the name of a tensor that matches and that --dequantize would make from the
+// quantised tensors of a source. It returns "" if there is none.
+func standsFor(src *source.Checkpoint, matches func(name string) bool) string {
+	if !mayBeQuantised(src) {
+		return ""
+	}
+	plain := *src
+	plain.Order = slices.Clone(src.Order)
+	if _, err := dequantize(&plain); err != nil {
+		return ""
+	}
+	for _, name := range plain.Order {
+		if _, stored := src.Tensors[name]; !stored && matches(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// selected returns names and err, which are the results of Selection.Of. If a pattern matches no
+// name, but would match a tensor that dequantising a source makes, selected returns an error with
+// advice instead: the advice names the flag that dequantises.
+func selected(names []string, err error, dequantised bool, advice string, sources ...*source.Checkpoint) ([]string, error) {
+	var none *pattern.NoMatch
+	if dequantised || !errors.As(err, &none) {
+		return names, err
+	}
+	for _, src := range sources {
+		if name := standsFor(src, none.Glob.Matches); name != "" {
+			return nil, fmt.Errorf("%s holds %q as codes and scales: %s", storage.Shown(src.Name), name, advice)
+		}
+	}
+	return names, err
+}
+
+// showsNumbers is the advice of verbs that read quantised tensors as numbers.
+const showsNumbers = "--dequantize shows its numbers"
+
+// noteCodes notes that --dequantize shows the numbers, if some tensors of a source are codes.
+func (c *command) noteCodes(src *source.Checkpoint, names ...string) error {
+	if c.values {
+		return nil
+	}
+	codes, err := hasCodes(src, names)
+	if codes {
 		c.opener.Note("these are codes and scales of quantised tensors; --dequantize shows the numbers")
 	}
+	return err
 }
 
-// A quantisedTotal sums up the quantised tensors of a layout.
+// A quantisedTotal is the total over the quantised tensors of one layout.
 type quantisedTotal struct {
 	Layout     string `json:"layout"`
-	Tensors    int    `json:"tensors"`    // they stand for
-	Parameters int64  `json:"parameters"` // of those
+	Tensors    int    `json:"tensors"`    // number of the tensors that they represent
+	Parameters int64  `json:"parameters"` // number of elements of these tensors
 }
 
-// quantisedTotals looks for quantised tensors, and dequantises them. Sources that cannot have any
-// are not asked for a config.
+// quantisedTotals dequantises a source, and returns the totals by layout. It does not look for a
+// config if the source cannot have quantised tensors.
 func quantisedTotals(src *source.Checkpoint) ([]quantisedTotal, error) {
-	if !mayBeQuantised(src) {
-		return nil, nil
-	}
-	layouts, err := dequantize(src)
-	if err != nil {
-		return nil, err
-	}
 	of := map[string]quantisedTotal{}
-	for name, x := range src.Tensors {
-		if l, ok := layouts[name]; ok {
-			t := of[l.String()]
-			of[l.String()] = quantisedTotal{l.String(), t.Tensors + 1, t.Parameters + numbers.Count(x)}
+	for _, part := range src.Sources() {
+		if !mayBeQuantised(part) {
+			continue
+		}
+		layouts, err := dequantize(part)
+		if err != nil {
+			return nil, err
+		}
+		for name, x := range part.Tensors {
+			if l, ok := layouts[name]; ok {
+				t := of[l.String()]
+				of[l.String()] = quantisedTotal{l.String(), t.Tensors + 1, t.Parameters + numbers.Count(x)}
+			}
 		}
 	}
 	byLayout := func(a, b quantisedTotal) int { return cmp.Compare(a.Layout, b.Layout) }

@@ -58,7 +58,7 @@ func TestQuantizedInBuckets(t *testing.T) {
 			succeeds(t, "cp", c.at("int8"), c.at("back"), "--dequantize", "f32", "--max-shard-size", "1GB")
 			require.NotContains(t, config("back"), "quantization_config")
 			require.NotContains(t, c.objects(), "back/tokenizer.json")
-			require.Contains(t, runs(t, "diff", "plain", c.at("back")).stdout, "447 of 512 elements, largest error 2.004")
+			require.Contains(t, runs(t, "diff", "plain", c.at("back")).stdout, "in 447 of 512 elements, the most by 2.004")
 			require.Equal(t, "equal\n", succeeds(t, "diff", c.at("int8"), c.at("back"), "--dequantize"))
 
 			before := c.objects()
@@ -68,4 +68,31 @@ func TestQuantizedInBuckets(t *testing.T) {
 			require.Len(t, c.objects(), len(before)+1, "one file, without a config.json next to it")
 		})
 	}
+}
+
+// TestNotesOnQuantised: --dtype of a model whose scales it does not touch names --dequantize, and
+// --quantize says which share of the weights is in fused experts.
+func TestNotesOnQuantised(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tensor := func(d safetensors.DType, shape ...int) safetensors.Tensor {
+		n := 1
+		for _, s := range shape {
+			n *= s
+		}
+		return must(safetensors.NewTensor(d, shape, make([]byte, n*d.Bits()/8)))
+	}
+	require.NoError(t, safetensors.WriteShards("mx", map[string]safetensors.Tensor{
+		"a.weight_packed": tensor(safetensors.U8, 2, 16), "a.weight_scale": tensor(safetensors.U8, 2, 1), "norm.weight": tensor(safetensors.F32, 2),
+	}, nil, 1<<20))
+	const dequantize = "note: quantised tensors stayed as they are; --dequantize writes the numbers"
+	require.Contains(t, runs(t, "cp", "mx", "half", "--dtype", "bf16").stderr, dequantize)
+	require.NotContains(t, runs(t, "cp", "mx", "plain", "--dequantize", "f32", "--dtype", "f32=bf16").stderr, dequantize)
+	require.NotContains(t, runs(t, "cp", "mx", "copy").stderr, dequantize)
+
+	require.NoError(t, safetensors.WriteShards("moe", map[string]safetensors.Tensor{
+		"l.experts.up": tensor(safetensors.BF16, 3, 128, 128), "l.q_proj.weight": tensor(safetensors.BF16, 128, 128),
+	}, nil, 1<<20))
+	const fused = "note: 1 tensor of several matrices, as of fused experts, stayed as they were: 75 % of the weights"
+	require.Contains(t, runs(t, "cp", "moe", "int4", "--quantize", "int4").stderr, fused)
+	require.Contains(t, fails(t, 1, "cp", "moe", "none", "--quantize", "int4", "--targets", "l.experts"), "holds several matrices, such as those of fused experts")
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/stretchr/testify/require"
 )
 
@@ -100,8 +101,10 @@ func TestScripts(t *testing.T) {
 
 // preparations are what some scripts need besides: files, and variables of the environment.
 var preparations = map[string]func(t *testing.T, dir string) []string{
-	"sign.txt": func(t *testing.T, dir string) []string { writeModel(t, dir); return nil },
-	"hub.txt":  prepareHub,
+	"sign.txt":  func(t *testing.T, dir string) []string { writeModel(t, dir); return nil },
+	"hub.txt":   prepareHub,
+	"words.txt": prepareWords, "everyday.txt": prepareWords,
+	"ranks.txt": prepareRanks,
 	"folders.txt": func(t *testing.T, dir string) []string {
 		writeFolder(t, filepath.Join(dir, "repo"), 0)
 		writeFolder(t, filepath.Join(dir, "other"), 7)
@@ -146,8 +149,16 @@ func TestPage(t *testing.T) {
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "adapter"), os.DirFS(filepath.Join("testdata", "adapter"))))
 	page, blocks := replayPage(t, "command.md", dir)
 	require.Greater(t, blocks, 9)
-	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "sign", "cp", "merge", "meta", "completion"} {
-		require.Contains(t, page, "\n$ safetensors "+verb+" ", "the page shows every verb")
+	root := new(command)
+	root.opener = new(source.Opener)
+	for _, verb := range root.root().Commands() {
+		if slices.Contains([]string{"version", "sources", "help"}, verb.Name()) {
+			continue // they read nothing
+		}
+		require.Contains(t, page, "\n$ safetensors "+verb.Name()+" ", "the page shows every verb")
+		if strings.Contains(verb.Use, "--json") {
+			require.NotNil(t, verb.Flags().Lookup("json"), "%s names --json, so root has to give it that flag", verb.Name())
+		}
 	}
 }
 

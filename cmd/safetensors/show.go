@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 
@@ -17,11 +20,11 @@ import (
 
 func (c *command) show() *cobra.Command {
 	var slice string
-	cmd := c.verb("show SRC NAME [--slice RANGES] [--dequantize] [--json]", "Print the values of a tensor, in the layout of numpy", `
-Of a tensor with more than 1,000 elements, only the corners are printed and read.
-Floats have up to eight digits.
+	cmd := c.verb("show SRC [NAME] [--slice RANGES] [--dequantize] [--json]", "Print the values of a tensor, in the layout of numpy", `
+A tensor with more than 1,000 elements is cut to its corners, and no more is read. Floats
+have up to eight digits. NAME can be left out if SRC has a single tensor, as a .npy file.
 
---json prints one line, with all elements, however many, and all their digits:
+--json prints one line with all elements and all their digits:
   {"file": "...", "name": "...", "dtype": "...", "shape": [...], "values": nested lists}
 A complex number is [real, imaginary]; "NaN", "Infinity" and "-Infinity" are strings.
 `+sources, `
@@ -29,27 +32,39 @@ safetensors show model.safetensors lm_head.weight
 safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
 safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 safetensors show --json model.safetensors model.norm.weight | jq '.values | max'
-`, arguments(2, 2), func(args []string) error {
-		return c.showTensor(args[0], args[1], slice)
+`, arguments(1, 2), func(args []string) error {
+		return c.showTensor(args[0], args[1:], slice)
 	})
 	cmd.Flags().StringVar(&slice, "slice", "", "the `RANGES` to print, one for each leading dimension: 3, 0:4, :, -2:, ::10")
 	return cmd
 }
 
-// maxRank is that of numpy.
+// maxRank is the largest number of dimensions that numpy supports.
 const maxRank = 64
 
-func (c *command) showTensor(name, tensor, slice string) error {
-	src, _, err := c.openValues(name)
+// showTensor shows the tensor whose name is given, or the only tensor of the source.
+func (c *command) showTensor(name string, given []string, slice string) error {
+	src, _, err := c.openValues(name, c.opener.Open)
 	if err != nil {
+		if len(given) > 0 && errors.Is(err, fs.ErrNotExist) && isFile(given[0]) {
+			return usage("%w; expected SRC before NAME: show %s %s", term.Bare(err), term.Name(given[0]), term.Name(name))
+		}
 		return err
 	}
 	defer src.Close()
-	t, err := tensorOf(src, tensor)
+	if len(given) == 0 {
+		if given = src.Order; len(given) != 1 {
+			return usage("%s has %s: expected the NAME of one", storage.Shown(src.Name), term.Plural(len(given), "tensor"))
+		}
+	}
+	tensor := given[0]
+	t, err := c.tensorOf(src, tensor)
 	if err != nil {
 		return err
 	}
-	c.noteCodes(src, tensor)
+	if err := c.noteCodes(src, tensor); err != nil {
+		return err
+	}
 	ranges, err := parseRanges(slice, t.Shape())
 	if err != nil {
 		return usageError{err}
@@ -71,6 +86,11 @@ func (c *command) showTensor(name, tensor, slice string) error {
 	return nil
 }
 
+func isFile(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
 func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 	var head bytes.Buffer
 	err := term.PrintJSON(&head, struct {
@@ -90,18 +110,44 @@ func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 	return err
 }
 
-func tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
+func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
 	t, ok := src.Tensors[name]
 	if why, refused := src.Refused[name]; refused {
 		return t, fmt.Errorf("%q of %s: %w", name, storage.Shown(src.Name), why)
 	}
+	if !ok && !c.values && standsFor(src, func(plain string) bool { return plain == name }) != "" {
+		return t, fmt.Errorf("%s holds %q as codes and scales: %s", storage.Shown(src.Name), name, showsNumbers)
+	}
 	if !ok {
-		return t, fmt.Errorf("no tensor of %s is named %q%s", storage.Shown(src.Name), name, pattern.Suggest(name, src.Order))
+		return t, fmt.Errorf("no tensor of %s is named %q%s", storage.Shown(src.Name), name, otherName(src, name))
 	}
 	return t, nil
 }
 
-// parseRanges reads ranges as they are written between the brackets of Python.
+// otherName returns what to show in place of a name that no tensor of a source has: a slice of a
+// tensor, one of the tensors below a module, or a tensor with a similar name.
+func otherName(src *source.Checkpoint, name string) string {
+	if tensor, ranges, sliced := strings.Cut(name, "["); sliced {
+		if _, ok := src.Tensors[tensor]; ok {
+			return fmt.Sprintf(", did you mean %s --slice %s?", term.Name(tensor), term.Name(strings.TrimSuffix(ranges, "]")))
+		}
+	}
+	var below []string
+	for _, tensor := range src.Order {
+		if strings.HasPrefix(tensor, name+".") {
+			below = append(below, tensor)
+		}
+	}
+	if len(below) > 1 {
+		return fmt.Sprintf(", but %d start with it, such as %q: ls --only %s lists them", len(below), below[0], term.Name(name))
+	}
+	if like := pattern.Suggest(name, src.Order); like != "" {
+		return like
+	}
+	return fmt.Sprintf("; ls %s lists the names", storage.Shown(src.Name))
+}
+
+// parseRanges parses ranges in the syntax that Python has between brackets.
 func parseRanges(text string, dims []int) ([]safetensors.Range, error) {
 	if text == "" {
 		return nil, nil
@@ -121,7 +167,7 @@ func parseRanges(text string, dims []int) ([]safetensors.Range, error) {
 	return ranges, nil
 }
 
-// parseRange reads one range in a dimension of that size.
+// parseRange parses one range in a dimension with this size.
 func parseRange(text string, size int) (safetensors.Range, error) {
 	parts := strings.Split(text, ":")
 	numbers := []int{0, size, 1}
@@ -137,6 +183,9 @@ func parseRange(text string, size int) (safetensors.Range, error) {
 	}
 	if len(parts) == 1 {
 		return safetensors.At(numbers[0]), nil
+	}
+	if numbers[2] < 1 {
+		return safetensors.Range{}, fmt.Errorf("the step %d of %q is below 1", numbers[2], text)
 	}
 	return safetensors.Span(numbers[0], numbers[1]).By(numbers[2]), nil
 }

@@ -25,25 +25,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A signature is the flags of sign, and those of verify --signature.
+// A signature holds the flags of sign, and those of verify --signature.
 type signature struct {
-	file, key, cert string // key is the private one, or the public one
+	file, key, cert string // key is the private key for sign, and the public key for verify
 	chain           []string
 	ignore          []string
 	follow          bool
 	force           bool
-	unsigned        bool // files that no loader reads need no signature
+	unsigned        bool // whether files that no loader reads need no signature
 }
 
 func (c *command) sign() *cobra.Command {
 	var s signature
 	cmd := c.verb("sign MODEL --key KEY [--cert LEAF --chain CA...] [--out SIG]", "Sign the files of a model, for the verb verify", `
 The signature is one of OpenSSF Model Signing 1.0, which the Python package model-signing
-verifies, too: by a private key of the curves P-256, P-384 or P-521, or by such a key and
-its certificate. It covers all files of MODEL, which is a file or a folder, in a bucket
-too, but for the files of git at its top, those of --ignore and the signature itself.
+also verifies. KEY is a private key of the curve P-256, P-384 or P-521; --cert adds its
+certificate. MODEL is a file or a folder, also in a bucket. The signature covers all files
+of MODEL except the files of git at its top, those of --ignore and the signature itself.
 
-The keyless method of Sigstore is not supported: cosign and model-signing have it.
+The keyless method of Sigstore is not supported; cosign and model-signing have it.
 `, `
 openssl ecparam -name prime256v1 -genkey -noout -out key.pem
 openssl ec -in key.pem -pubout -out key.pub
@@ -99,7 +99,7 @@ func (c *command) signModel(name string, s signature) error {
 		return err
 	}
 	if _, err := os.Lstat(s.file); err == nil && !s.force {
-		return fmt.Errorf("%s exists: --force replaces it", term.Name(s.file))
+		return fmt.Errorf("%s exists; --force replaces it", term.Name(s.file))
 	}
 	m, err := c.manifestOf(name, s)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *command) signModel(name string, s signature) error {
 	return nil
 }
 
-// signaturePath returns the name of the signature next to a local model.
+// signaturePath returns the default name of the signature, next to a local model.
 func signaturePath(name string) (_ string, err error) {
 	if strings.Contains(name, "://") {
 		return "", usage("--out is missing")
@@ -128,7 +128,7 @@ func signaturePath(name string) (_ string, err error) {
 	return name + ".sig", err
 }
 
-// manifestOf hashes the files of a model for a signature.
+// manifestOf returns the manifest of a model for a signature. It hashes all files.
 func (c *command) manifestOf(name string, s signature) (*modelsig.Manifest, error) {
 	for _, path := range s.ignore {
 		if !fs.ValidPath(path) || path == "." || strings.ContainsAny(path, "*?[") {
@@ -161,7 +161,7 @@ func (c *command) manifestOf(name string, s signature) (*modelsig.Manifest, erro
 	return m, err
 }
 
-// maxPEM is the size of the largest file of keys or certificates.
+// maxPEM is the size in bytes of the largest file of keys or certificates.
 const maxPEM = 4 << 20
 
 func (s *signature) addIgnore(f *pflag.FlagSet) {
@@ -169,9 +169,9 @@ func (s *signature) addIgnore(f *pflag.FlagSet) {
 	f.BoolVar(&s.follow, "allow-symlinks", false, "follow symbolic links")
 }
 
-// signedTree lists the files of a model that are signed or will be, and adds to m what is left
-// out: what the flags say, and the signature itself. It warns of links that lead out of the model,
-// as the format asks for.
+// signedTree lists the files of a model that are signed or will be. It adds to m the paths that are
+// ignored: those of the flags, and the signature itself. It warns about links that lead out of the
+// model, as the format requires.
 func (c *command) signedTree(name string, s signature, m *modelsig.Manifest) (*storage.Tree, error) {
 	m.AllowSymlinks = m.AllowSymlinks || s.follow
 	m.IgnorePaths = slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)
@@ -190,7 +190,7 @@ func (c *command) signedTree(name string, s signature, m *modelsig.Manifest) (*s
 	return tree, nil
 }
 
-// within returns the path of a local file in a model, if it is in it.
+// within returns the path of a local file relative to a model, if the file is in the model.
 func within(file, model string) (string, bool) {
 	if strings.Contains(model, "://") {
 		return "", false
@@ -214,8 +214,8 @@ func realPath(name string) (string, error) {
 
 type named struct{ index, file string }
 
-// uncovered returns the files that indexes of checkpoints name and that are not signed:
-// whoever loads the checkpoint would load them.
+// uncovered returns the files that indexes of checkpoints name and that are not signed, because a
+// program that loads the checkpoint would load them.
 func uncovered(files []storage.File, m *modelsig.Manifest) (missing []named, err error) {
 	for _, file := range files {
 		if !storage.IsIndex(file.Name) && !storage.IsTorchIndex(file.Name) {
@@ -240,7 +240,8 @@ func uncovered(files []storage.File, m *modelsig.Manifest) (missing []named, err
 	return missing, nil
 }
 
-// readParsed reads a file of at most max bytes that the command line names.
+// readParsed reads and parses a file that the command line names. A file of more than max bytes is
+// an error.
 func readParsed[T any](ctx context.Context, name string, max int64, parse func(text []byte) (T, error)) (v T, err error) {
 	text, err := localfile.ReadNamed(ctx, name, max)
 	if err != nil {

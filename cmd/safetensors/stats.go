@@ -18,9 +18,10 @@ import (
 )
 
 func (c *command) stats() *cobra.Command {
-	return c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
-Min, max, mean and std are those of the finite values, as float64. A pattern selects
-tensors: *, ? and [a-z], or a name and all below it.
+	var only, except []string
+	cmd := c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
+Min, max, mean and std are computed in float64 from the finite values. PATTERN selects
+tensors: with *, ? and [a-z], or by a name, which includes all names below it.
 
 --json prints one line:
   {"file": "...", "tensors": [{"name", "dtype", "shape", SUMMARY}, ...],
@@ -33,25 +34,30 @@ safetensors stats hf://openai-community/gpt2 --html gpt2.html
 safetensors stats model.safetensors 'model.layers.*.mlp.*'
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
 `, arguments(1, -1), func(args []string) error {
-		return c.describe(args[0], args[1:])
+		return c.describe(args[0], slices.Concat(args[1:], only), except)
 	})
+	cmd.Flags().StringArrayVar(&only, "only", nil, "describe only tensors that match `PATTERN`, as if it were an argument")
+	cmd.Flags().StringArrayVar(&except, "except", nil, "leave out tensors that match `PATTERN`")
+	return cmd
 }
 
-func (c *command) describe(name string, patterns []string) error {
-	selection, err := pattern.ParseSelection(patterns, nil)
+func (c *command) describe(name string, only, except []string) error {
+	selection, err := pattern.ParseSelection(only, except)
 	if err != nil {
 		return usageError{err}
 	}
-	src, stored, err := c.openValues(name)
+	src, stored, err := c.openAll(name, c.opener.Open)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	names, err := selection.Of(src.Order)
-	if err != nil {
+	if names, err = selected(names, err, c.values, showsNumbers, src); err != nil {
 		return err
 	}
-	c.noteCodes(src, names...)
+	if err := c.noteCodes(src, names...); err != nil {
+		return err
+	}
 	var tensors []safetensors.Tensor
 	size := int64(0)
 	for _, name := range names {
@@ -68,7 +74,9 @@ func (c *command) describe(name string, patterns []string) error {
 	for i, t := range tensors {
 		rows[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
 	}
-	err = c.drawPage(func(w io.Writer) error { return report.Checkpoint(w, storage.Shown(name), rows, all) })
+	err = c.drawPage(func(w io.Writer, origin report.Origin) error {
+		return report.Checkpoint(w, origin, storage.Shown(name), rows, all)
+	})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -10,11 +9,12 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// maxLevels is the most parts of a name; the last one is the rest of it.
+// maxLevels is the largest number of parts into which a name is split; the last part is the rest of
+// the name.
 const maxLevels = 20
 
-// printTree prints tensors as a tree of a depth, 0 for all of it, with sums. Names are
-// split at dots.
+// printTree prints tensors as a tree with totals. Names are split at dots. depth is the number of
+// levels; 0 means all.
 func printTree(w io.Writer, tensors []listed, depth int) {
 	names := make([]string, len(tensors))
 	for i := range tensors {
@@ -26,15 +26,16 @@ func printTree(w io.Writer, tensors []listed, depth int) {
 	}
 }
 
-// split returns the branches below a branch, in the order of their first tensors.
+// split returns the branches below b, sorted by name. Numbers in names are ordered by value.
 func split(b pattern.Branch) []pattern.Branch {
 	below := b.Split()
-	slices.SortFunc(below, func(a, b pattern.Branch) int { return cmp.Compare(slices.Min(a.Members), slices.Min(b.Members)) })
+	slices.SortFunc(below, func(a, b pattern.Branch) int { return pattern.Compare(a.Name, b.Name) })
 	return below
 }
 
-// printBranch prints a branch after the text first, and those below it after the text rest, up
-// to depth levels. A branch with one below it and no tensor is on one line with it.
+// printBranch prints a branch, and up to depth levels of branches below it. Its own line starts
+// with first, and the lines below start with rest. If a branch has no tensor of its own, and only
+// one branch below it, both are on one line.
 func printBranch(w io.Writer, tensors []listed, b pattern.Branch, first, rest string, depth int) {
 	start, below := b.Start, split(b)
 	for b.Named() < 0 && len(below) == 1 && depth != 1 {

@@ -9,6 +9,9 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -16,32 +19,36 @@ import (
 
 func (c *command) verify() *cobra.Command {
 	var tensors bool
+	var except []string
 	var signed signature
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
-With a MANIFEST of the verb hash, or of sha256sum: files are found by their names in SRC.
-A file or a tensor of SRC that the manifest lacks is reported, too, unless it lists no
-files, or no tensors. MANIFEST may be - for standard input.
+A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
+Files are found by their names in SRC. A file of SRC that the manifest lacks is reported,
+unless the manifest lists no files; the same holds for tensors. When tensors are compared,
+a tensor that cannot be read is an error unless --except leaves it out.
 
-With a signature of OpenSSF Model Signing, by a key or by a certificate: all files of SRC
-are compared, not only those of tensors. SRC is a file or a folder, in a bucket too, or
-the URL of a file. Trust comes from --public-key, or from the roots in --chain, never
-from the signature itself.
+A signature is one of OpenSSF Model Signing, made with a key or a certificate. All files
+of SRC are compared, also those without tensors. SRC is a file, a folder, either of them
+in a bucket, or the URL of a file. Trust comes from --public-key or from the roots in
+--chain, never from the signature itself.
 
-With the hub: local files are compared with the sums that the hub publishes, and nothing
-but those is downloaded. SRC may be hf://OWNER/NAME[@REVISION] for the files in the cache
-of the Python tools.
+With --hub, local files are compared with the sums that the hub publishes; only sums are
+downloaded. If SRC is hf://OWNER/NAME[@REVISION], the files in the cache of the Python
+tools are compared.
 
 The exit code is 1 if anything is different, missing or not covered. The page
-doc/integrity.md says what each of the three proves.
+doc/integrity.md explains what each of the three proves.
 
 --json prints one line:
   {"file": "...", "ok": false, "signed_by": "..." with a signature,
    "files": [{"name", "result"}, ...], "tensors": [{"name", "result"}, ...] if compared,
-   "absent": how many files of the hub are not here, if any}
-where the result is "ok", "different", "missing" (from SRC), "uncovered" (by the
-manifest, the signature or the hub), "ignored" (uncovered, --ignore-unsigned-files) or
-"link" (a symbolic link that is not followed).
+   "absent": the number of files that the hub has and SRC lacks, if any,
+   "unread": [{"file", "name", "reason"}, ...]}: present if tensors cannot be read; then
+   nothing is compared
+The result is "ok", "different", "missing" (from SRC), "uncovered" (by the manifest, the
+signature or the hub), "ignored" (uncovered, with --ignore-unsigned-files) or "link" (a
+symbolic link that is not followed).
 `+sources, `
 safetensors verify model model.sha256
 safetensors verify merged.safetensors model.sha256 --tensors
@@ -52,6 +59,8 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 `, cobra.MatchAll(arguments(1, 2), stdinOnce), func(args []string) error {
 		onHub := hub != "" || len(args) == 1 && strings.HasPrefix(args[0], "hf://") && !signed.trust()
 		switch {
+		case len(except) > 0 && (onHub || signed.given()):
+			return usage("--except goes with a MANIFEST only")
 		case c.opener.Variant != "" && (onHub || signed.given()):
 			return usage("--variant goes with a MANIFEST only")
 		case hub != "" && (len(args) > 1 || tensors || signed.trust()):
@@ -63,35 +72,41 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		case signed.given():
 			return c.verifySignature(args[0], signed)
 		case len(args) == 2:
-			return c.verifySums(args[0], args[1], tensors)
+			selection, err := pattern.ParseSelection(nil, except)
+			if err != nil {
+				return usageError{err}
+			}
+			return c.verifySums(args[0], args[1], tensors, selection)
 		}
 		return usage("expected a MANIFEST, --signature or --hub")
 	})
-	cmd.Flags().BoolVar(&tensors, "tensors", false, "with a MANIFEST: compare tensors only, files may be merged or split")
+	cmd.Flags().BoolVar(&tensors, "tensors", false, "with a MANIFEST: compare only tensors, so that files may be merged or split")
+	cmd.Flags().StringArrayVar(&except, "except", nil, "with a MANIFEST: leave out tensors that match `PATTERN`")
 	cmd.Flags().StringVar(&hub, "hub", "", "compare with the sums of the repository `OWNER/NAME[@REVISION]` on the hub")
 	signed.add(cmd.Flags())
 	return cmd
 }
 
-// A verification is what verify found. Its fields are those of the JSON form.
+// A verification is the result of verify. Its fields are also the JSON that verify prints.
 type verification struct {
-	File     string    `json:"file"` // as named on the command line
+	File     string    `json:"file"` // name on the command line
 	OK       bool      `json:"ok"`
 	SignedBy string    `json:"signed_by,omitempty"`
 	Files    []finding `json:"files"`
 	Tensors  []finding `json:"tensors,omitempty"`
 	Absent   int       `json:"absent,omitempty"`
+
+	Unread []report.Unread `json:"unread,omitempty"`
 }
 
-// A finding is the result of comparing a file or a tensor, and the words of the text
-// form for it.
+// A finding is the result of comparing a file or a tensor. words is the result in the printed text.
 type finding struct {
 	Name   string `json:"name"`
 	Result string `json:"result"`
 	words  string
 }
 
-// The results.
+// These are the values of finding.Result.
 const (
 	resultOK        = "ok"
 	resultDifferent = "different"
@@ -101,8 +116,8 @@ const (
 	resultLink      = "link"
 )
 
-// printVerification prints a line for each finding, as sha256sum -c does. It fails if one is bad.
-// It returns wrong, if that is an error.
+// printVerification prints a line for each finding, as sha256sum -c does. It returns wrong if that
+// is not nil, and errDifferent if a finding is bad.
 func (c *command) printVerification(v *verification, wrong error) error {
 	bad := func(f finding) bool { return f.Result != resultOK && f.Result != resultIgnored }
 	v.OK = wrong == nil && !slices.ContainsFunc(slices.Concat(v.Files, v.Tensors), bad)
@@ -126,7 +141,7 @@ func (c *command) printVerification(v *verification, wrong error) error {
 	return err
 }
 
-func (c *command) verifySums(name, list string, tensorsOnly bool) error {
+func (c *command) verifySums(name, list string, tensorsOnly bool, selection pattern.Selection) error {
 	want, err := c.readManifest(list)
 	if err != nil {
 		return err
@@ -140,24 +155,32 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 	if len(want.Files)+len(want.Tensors) == 0 {
 		return fmt.Errorf("%s has no sums", term.Name(list))
 	}
-	src, err := c.opener.Open(name)
+	open := c.opener.Open
+	if len(want.Tensors) > 0 {
+		open = c.opener.OpenRead
+	}
+	src, _, err := c.openAll(name, open)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
+	order, err := c.tensorsToVerify(src, want, selection)
+	if err != nil {
+		return err
+	}
 	inFiles, inTensors := namesIn(want.Files), namesIn(want.Tensors)
 	files := slices.DeleteFunc(slices.Clone(src.Files), func(f storage.File) bool { return !inFiles[f.Name] })
 	for _, f := range files {
 		delete(inFiles, f.Name)
 	}
-	if len(inFiles) > 0 && src.Files[0].Path != "" { // of this machine
+	if len(inFiles) > 0 && src.Files[0].Path != "" { // the source is on this machine
 		others, err := c.listed(src.Name, inFiles)
 		if err != nil {
 			return err
 		}
 		files = append(files, others...)
 	}
-	have, err := c.sums(src, files, slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !inTensors[name] }))
+	have, err := c.sums(src, files, slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !inTensors[name] }))
 	if err != nil {
 		return err
 	}
@@ -166,18 +189,42 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 		names = append(names, file.Name)
 	}
 	return c.printVerification(&verification{
-		File: name, Files: compareSums(want.Files, have.Files, names), Tensors: compareSums(want.Tensors, have.Tensors, src.Order),
+		File: name, Files: compareSums(want.Files, have.Files, names), Tensors: compareSums(want.Tensors, have.Tensors, order),
 	}, nil)
 }
 
-// listed returns the files with those names: sha256sum lists those next to the weights, too.
+// tensorsToVerify returns the names of the selected tensors of a source, and removes all others
+// from the manifest. If tensors are compared, it is an error if a selected one cannot be read.
+func (c *command) tensorsToVerify(src *source.Checkpoint, want *manifest.Manifest, selection pattern.Selection) ([]string, error) {
+	all := namesOf(src)
+	for _, e := range want.Tensors {
+		all = append(all, e.Name)
+	}
+	names, err := selection.Of(all)
+	if err != nil || len(want.Tensors) == 0 {
+		return src.Order, err
+	}
+	if missing, err := unread(src, names); err != nil {
+		v := &verification{File: src.Name, Files: []finding{}, Unread: missing}
+		return nil, cmp.Or(c.print(v, func() {}), err)
+	}
+	selected := make(map[string]bool, len(names))
+	for _, name := range names {
+		selected[name] = true
+	}
+	want.Tensors = slices.DeleteFunc(want.Tensors, func(e manifest.Entry) bool { return !selected[e.Name] })
+	return slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !selected[name] }), nil
+}
+
+// listed returns the files of a source that have these names. sha256sum also lists files next to
+// the weights.
 func (c *command) listed(name string, names map[string]bool) ([]storage.File, error) {
 	if strings.HasPrefix(name, "hf://") {
 		if _, _, file, err := storage.SplitHub(name); file != "" || err != nil {
-			return nil, err // a file has none next to it
+			return nil, err // a single file has no files next to it
 		}
 	}
-	above := make(map[string]bool) // the folders
+	above := make(map[string]bool) // folders that contain the files
 	for name := range names {
 		for dir := path.Dir(name); dir != "." && dir != "/" && !above[dir]; dir = path.Dir(dir) {
 			above[dir] = true
@@ -215,8 +262,9 @@ func namesIn(entries []manifest.Entry) map[string]bool {
 	return names
 }
 
-// compareSums returns a finding on each sum, in the words of sha256sum -c, and on each name that
-// the manifest lacks, unless it has no sums of that kind at all.
+// compareSums returns a finding for each sum, with the words of sha256sum -c, and for each name
+// that the manifest lacks. If the manifest has no sums of this kind, there are no findings for
+// names.
 func compareSums(want, have []manifest.Entry, names []string) []finding {
 	found := []finding{}
 	sums := make(map[string]manifest.Sum, len(have))

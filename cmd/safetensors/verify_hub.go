@@ -13,11 +13,11 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// ownFolder is where the Python tools note what they downloaded to a folder.
+// ownFolder is the folder in which the Python tools record their downloads to a folder.
 const ownFolder = ".cache/huggingface"
 
-// verifyHub compares local files with the sums of the hub. repo is OWNER/NAME[@REVISION];
-// without it, name is hf://..., for what the Python tools have in their cache.
+// verifyHub compares local files with the checksums of the hub. repo is OWNER/NAME[@REVISION]. If
+// it is "", name is hf://... and means the files in the cache of the Python tools.
 func (c *command) verifyHub(name, repo string, ignore []string) error {
 	name, err := localfile.Path(name)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 	return c.printVerification(v, err)
 }
 
-// compareHub returns a finding on each local file, and takes that out of hub.
+// compareHub returns a finding for each local file, and removes the file from hub.
 func compareHub(tree *storage.Tree, sums [][][]byte, hub map[string]*storage.HubFile) []finding {
 	all := []finding{}
 	for i, file := range tree.Files {
@@ -75,7 +75,7 @@ func compareHub(tree *storage.Tree, sums [][][]byte, hub map[string]*storage.Hub
 		} else if published.Matches(sums[i][0]) {
 			f.Result, f.words = resultOK, "OK"
 		} else if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
-			f.words += ", " + term.Name(real) // the entry of the cache, to be removed
+			f.words += ", " + term.Name(real) // names the entry of the cache, so that the user can remove it
 		}
 		all = append(all, f)
 	}

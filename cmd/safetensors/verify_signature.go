@@ -26,7 +26,7 @@ func (s *signature) add(f *pflag.FlagSet) {
 	s.addIgnore(f)
 }
 
-// trust reports whether there are flags of a signature, given whether there are any.
+// trust reports whether a flag of a signature is set, other than --ignore; given includes --ignore.
 func (s *signature) trust() bool {
 	return s.file != "" || s.key != "" || s.chain != nil || s.follow || s.unsigned
 }
@@ -60,7 +60,7 @@ func (c *command) verifySignature(name string, s signature) error {
 		if _, signed := m.Find(f.Name); !signed {
 			return nil
 		}
-		h, _ := modelsig.NewHash(m.Hash) // one of the format, as Parse has checked
+		h, _ := modelsig.NewHash(m.Hash) // never fails, because Parse has checked the name
 		return h
 	})
 	if err != nil {
@@ -74,7 +74,8 @@ func (c *command) verifySignature(name string, s signature) error {
 	return c.printVerification(v, err)
 }
 
-// openSignature reads a signature and returns what it says, and who says it.
+// openSignature reads a signature and verifies it. It returns the manifest in it, and a description
+// of the signer.
 func openSignature(ctx context.Context, s signature) (m *modelsig.Manifest, who string, err error) {
 	b, err := readParsed(ctx, s.file, modelsig.MaxSize, modelsig.Parse)
 	if errors.Is(err, modelsig.ErrKeyless) {
@@ -105,7 +106,7 @@ func openSignature(ctx context.Context, s signature) (m *modelsig.Manifest, who 
 	return m, fmt.Sprintf("%s, by the word of %s", term.Name(leaf.Subject.String()), term.Name(leaf.Issuer.String())), nil
 }
 
-// compareSigned returns a finding on each file, sorted by name.
+// compareSigned returns a finding for each file, sorted by name.
 func compareSigned(tree *storage.Tree, sums [][][]byte, m *modelsig.Manifest, unsigned bool) (all []finding) {
 	found := make(map[string]finding)
 	put := func(name, result, words string) { found[name] = finding{name, result, words} }
@@ -133,14 +134,15 @@ func compareSigned(tree *storage.Tree, sums [][][]byte, m *modelsig.Manifest, un
 	return all
 }
 
-// harmlessFiles are names and endings of files that people read, not programs that load a model.
-// All others can matter, as weights, indexes, configurations, vocabularies and code do.
+// harmlessFiles are names and endings of files that people read, and programs that load a model do
+// not. All other files can matter, for example as weights, indexes, configurations, vocabularies or
+// code.
 var harmlessFiles = []string{
 	"README", "README.txt", "LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt",
 	".md", ".rst", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".sig", ".sha256",
 }
 
-// harmless reports whether an unsigned file can be ignored.
+// harmless reports whether an unsigned file may be ignored.
 func harmless(name string) bool {
 	base := path.Base(name)
 	return slices.Contains(harmlessFiles, base) || slices.Contains(harmlessFiles, path.Ext(base))

@@ -106,6 +106,7 @@ func TestBF16(t *testing.T) {
 	require.Equal(t, 20, exact.step)
 }
 
+// TestTraining: the model of the example learns.
 func TestTraining(t *testing.T) {
 	m := newModel()
 	before := m.loss()
@@ -115,6 +116,7 @@ func TestTraining(t *testing.T) {
 	require.Less(t, m.loss(), before/100)
 }
 
+// TestErrors: a file that is not a checkpoint of this model is refused.
 func TestErrors(t *testing.T) {
 	require.ErrorContains(t, run([]string{"-every", "0"}, io.Discard), "-every")
 	file := filepath.Join(t.TempDir(), "file")

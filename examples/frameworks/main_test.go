@@ -40,6 +40,7 @@ func matrix(t *testing.T, d safetensors.DType) (safetensors.Tensor, []float64) {
 	return m, values
 }
 
+// TestGonum: a matrix of gonum shares the elements of an F64 tensor, and has copies of others.
 func TestGonum(t *testing.T) {
 	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
 		x, shared := matrix(t, d)
@@ -54,6 +55,7 @@ func TestGonum(t *testing.T) {
 	require.ErrorContains(t, errorOf(gonumMatrix(integers)), "not float64")
 }
 
+// TestGoMLX: a tensor of GoMLX has the dtype, the shape and the elements of ours.
 func TestGoMLX(t *testing.T) {
 	for d, want := range map[safetensors.DType]dtypes.DType{
 		safetensors.BF16: dtypes.BFloat16, safetensors.F16: dtypes.Float16,
@@ -75,6 +77,7 @@ func TestGoMLX(t *testing.T) {
 	require.ErrorContains(t, errorOf(gomlxTensor(packed)), "F4 [2]")
 }
 
+// TestRun runs the example on a file in testdata.
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run([]string{"../../testdata/model.safetensors", "lm_head.weight"}, &out))

@@ -33,6 +33,7 @@ func writeModel(t *testing.T, name string) {
 	}))
 }
 
+// TestInspect prints the same for a file, a folder and a URL, and quotes strange names.
 func TestInspect(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeModel(t, "model.safetensors")

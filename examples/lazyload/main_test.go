@@ -48,6 +48,7 @@ func viewable(name string) bool {
 	return !errors.Is(err, errors.ErrUnsupported)
 }
 
+// TestParts: a part of a tensor is a view where it can be one, and no more is read than it needs.
 func TestParts(t *testing.T) {
 	model := filepath.Join(t.TempDir(), "model.safetensors")
 	writeModel(t, model)
@@ -82,6 +83,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestErrors: a tensor or a part that does not exist is an error, and nothing of it is printed.
 func TestErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeModel(t, "model.safetensors")

@@ -85,6 +85,7 @@ func TestRequests(t *testing.T) {
 	require.Len(t, parts, 3)
 }
 
+// TestErrors: errors name the shard or the bucket that is absent, and the URL that is wrong.
 func TestErrors(t *testing.T) {
 	s, d := startStore(t)
 	require.ErrorContains(t, errorOf(d.open(indexName)), indexName)

@@ -1,24 +1,25 @@
-// Package dequant turns packed codes into float32 numbers, and scales those in
-// groups. Every operation on numbers is rounded to float32 by itself, never fused.
+// Package dequant unpacks packed codes into float32 numbers, and scales these numbers in groups.
+// Every operation on numbers is rounded to float32 by itself, never fused with another.
 package dequant
 
 import "encoding/binary"
 
-// A Table has the number of each code. Codes of fewer than 8 bits use its start.
+// A Table maps each code to its number. Codes of n bits use only the first 2^n numbers.
 type Table [256]float32
 
-// A Packing says where the code of an element is in the bytes of its line.
+// A Packing describes where the code of an element lies in the bytes of its line.
 type Packing struct {
-	Bits int // of a code, 1 to 8
+	Bits int // width of a code, 1 to 8
 
-	// Order, if there is one, gives the element of each code of an aligned group of
-	// eight: code k is element Order[k]. Without it, codes are in order.
+	// Order, unless nil, is the order of the codes in each aligned group of eight: the code at
+	// index k belongs to element Order[k]. If Order is nil, codes are in the order of their
+	// elements.
 	Order *[8]int
 }
 
-// Unpack sets dst to the numbers of codes that follow one another from the first
-// bit of src on, low bits first. src holds them all. With an Order it also holds
-// the last group of eight as a whole, or as far as there are bytes.
+// Unpack sets dst to the numbers of adjacent codes. The first code starts at the lowest bit of
+// src[0]. src must hold all codes of dst. With an Order it must also hold the whole last group of
+// eight, unless the line ends within that group.
 func (p Packing) Unpack(dst []float32, src []byte, numbers *Table) {
 	n := unpackVector(dst, src, p, numbers)
 	dst, src = dst[n:], src[n/8*p.Bits:]
@@ -35,6 +36,7 @@ func (p Packing) Unpack(dst []float32, src []byte, numbers *Table) {
 	}
 }
 
+// unpack4 unpacks codes of 4 bits in the order of their elements.
 func unpack4(dst []float32, src []byte, numbers *[16]float32) {
 	for len(dst) >= 8 && len(src) >= 4 {
 		w := binary.LittleEndian.Uint32(src)
@@ -50,8 +52,8 @@ func unpack4(dst []float32, src []byte, numbers *[16]float32) {
 	}
 }
 
-// unpackGroups takes groups of eight codes, which fill as many bytes as a code has
-// bits.
+// unpackGroups unpacks groups of eight codes, in any order and of any width. A group fills p.Bits
+// bytes.
 func (p Packing) unpackGroups(dst []float32, src []byte, numbers *Table) {
 	mask := uint64(1)<<p.Bits - 1
 	order := p.Order
@@ -70,7 +72,8 @@ func (p Packing) unpackGroups(dst []float32, src []byte, numbers *Table) {
 	}
 }
 
-// group returns the bits of the first eight codes of src, which may have fewer.
+// group returns the first eight codes of src as one number. Where src is shorter than 8 bytes, the
+// missing bits are 0.
 func (p Packing) group(src []byte) uint64 {
 	if len(src) >= 8 {
 		return binary.LittleEndian.Uint64(src)
@@ -80,10 +83,10 @@ func (p Packing) group(src []byte) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// UnpackDown sets dst to the numbers of one line of codes that follow one another
-// down the rows of a matrix of little-endian words of 32 bits. shift is the first
-// bit of the code in the words of row low; a code that does not end there goes on
-// in the words of row high, which is nil for other lines.
+// UnpackDown sets dst to the numbers of one line of codes. The matrix consists of
+// little-endian words of 32 bits, and codes are packed down its columns: shift is the
+// first bit of the code in the words of row low. A code that does not fit there
+// continues in the words of row high; for other lines high is nil.
 func UnpackDown(dst []float32, low, high []byte, shift, bits int, numbers *Table) {
 	mask := uint32(1)<<bits - 1
 	low = low[:4*len(dst)]

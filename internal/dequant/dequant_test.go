@@ -50,6 +50,8 @@ func slowCode(b []byte, k, bits int) (code int) {
 	return code
 }
 
+// TestUnpack compares Unpack, for codes of 1 to 8 bits, with and without an Order, and for lines of
+// up to 99 elements, with a loop that takes the bits of one code at a time.
 func TestUnpack(t *testing.T) {
 	table := (*Table)(numbers(256))
 	for bits := 1; bits <= 8; bits++ {
@@ -78,6 +80,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
+// TestUnpackDown compares UnpackDown, for codes that start at any bit of a word, with a loop that
+// joins the words of both rows.
 func TestUnpackDown(t *testing.T) {
 	table := (*Table)(numbers(256))
 	for bits := 1; bits <= 8; bits++ {
@@ -99,6 +103,8 @@ func TestUnpackDown(t *testing.T) {
 	}
 }
 
+// TestGroups compares Mul, Add and Sub, for groups of many sizes and any start within a group, with
+// one operation for each element.
 func TestGroups(t *testing.T) {
 	for _, op := range []struct {
 		name string

@@ -1,7 +1,8 @@
 package dequant
 
-// Mul multiplies dst by factors in groups: element i by factors[(skip+i)/group].
-// skip < group is how much of the first group comes before dst.
+// Mul multiplies dst by one factor per group of adjacent elements: dst[i] by
+// factors[(skip+i)/group]. skip is the number of elements of the first group that come before dst,
+// and is less than group.
 func Mul(dst, factors []float32, group, skip int) {
 	if group == 1 {
 		for i := mulVector(dst, factors); i < len(dst); i++ {
@@ -16,7 +17,7 @@ func Mul(dst, factors []float32, group, skip int) {
 	})
 }
 
-// Add adds terms to dst in groups, as Mul multiplies.
+// Add adds one term per group to dst. The arguments have the same meaning as those of Mul.
 func Add(dst, terms []float32, group, skip int) {
 	inGroups(dst, terms, group, skip, addGroups, func(part []float32, term float32) {
 		for i := range part {
@@ -25,7 +26,7 @@ func Add(dst, terms []float32, group, skip int) {
 	})
 }
 
-// Sub subtracts terms from dst in groups, as Mul multiplies.
+// Sub subtracts one term per group from dst. The arguments have the same meaning as those of Mul.
 func Sub(dst, terms []float32, group, skip int) {
 	inGroups(dst, terms, group, skip, subGroups, func(part []float32, term float32) {
 		for i := range part {
@@ -34,11 +35,12 @@ func Sub(dst, terms []float32, group, skip int) {
 	})
 }
 
-// A kernel does an operation with a number for each group, of whole blocks of 8 elements.
+// A kernel applies an operation to groups of blocks blocks of 8 elements. numbers has one number
+// per group.
 type kernel func(dst, numbers *float32, groups, blocks int)
 
-// inGroups does an operation with the number of each group: f with whole groups, as far as
-// groupsVector can, loop with what is left.
+// inGroups applies an operation to dst, group by group, each with its own number. It uses f for as
+// many whole groups as groupsVector can handle, and loop for the remaining elements.
 func inGroups(dst, numbers []float32, group, skip int, f kernel, loop func(part []float32, number float32)) {
 	for len(dst) > 0 {
 		if skip == 0 {

@@ -4,15 +4,15 @@ package dequant
 
 import "golang.org/x/sys/cpu"
 
-// hasVector reports whether the kernels run on this processor.
+// hasVector reports whether this processor can run the assembly kernels.
 var hasVector = cpu.X86.HasAVX2
 
-// The kernels work on whole blocks of 8 elements, and return how many elements that
-// were. Loops do the rest.
+// The funcs whose names end in Vector work on whole blocks of 8 elements, and return how many
+// elements they have processed. The caller processes the rest in a loop.
 
-// unpackVector takes groups of eight codes of at most 4 bits.
+// unpackVector unpacks groups of eight codes, if these have at most 4 bits.
 func unpackVector(dst []float32, src []byte, p Packing, numbers *Table) int {
-	if !hasVector || p.Bits > 4 || len(dst) < 8 || len(src) < 4 { // it reads words of 32 bits
+	if !hasVector || p.Bits > 4 || len(dst) < 8 || len(src) < 4 { // the kernel reads words of 4 bytes
 		return 0
 	}
 	n := min(len(dst)/8, (len(src)-4)/p.Bits+1)
@@ -28,7 +28,7 @@ func unpackVector(dst []float32, src []byte, p Packing, numbers *Table) int {
 	return 8 * n
 }
 
-// downVector takes one code of at most 4 bits from each word.
+// downVector unpacks one code from each word of 32 bits, if the codes have at most 4 bits.
 func downVector(dst []float32, words []byte, shift, bits int, numbers *Table) int {
 	n := len(dst) / 8
 	if !hasVector || n == 0 || bits > 4 {
@@ -39,7 +39,7 @@ func downVector(dst []float32, words []byte, shift, bits int, numbers *Table) in
 	return 8 * n
 }
 
-// mulVector multiplies by a number for each element.
+// mulVector multiplies each element by its own factor.
 func mulVector(dst, factors []float32) int {
 	n := len(dst) / 8
 	if !hasVector || n == 0 {
@@ -50,7 +50,7 @@ func mulVector(dst, factors []float32) int {
 	return 8 * n
 }
 
-// groupsVector does an operation with a number for each whole group, of whole blocks.
+// groupsVector applies f to the whole groups in dst, if their size is a multiple of 8.
 func groupsVector(dst, numbers []float32, group int, f kernel) int {
 	n := len(dst) / group
 	if !hasVector || group%8 != 0 || n == 0 {

@@ -2,7 +2,8 @@
 
 package dequant
 
-// There is no assembly here: the loops do everything.
+// Without assembly, the Vector funcs process no element, so that their callers' loops process all
+// of them. The kernels are nil because groupsVector never calls them.
 
 var mulGroups, addGroups, subGroups kernel
 

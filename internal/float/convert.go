@@ -1,16 +1,15 @@
 package float
 
-// NonTemporalFrom is the size in bytes of an output from which non-temporal
-// stores pay. They bypass the caches. If the output would have stayed in a
-// cache, its reader loses what the writer gained. Measured with BenchmarkConvert,
-// BF16 to F32, on two busy cores of an AVX-512 Xeon with 2 MiB of L2 each, GB/s
-// read and written, through the caches and past them: 4 to 32 MiB 25 and 30, 64
-// MiB 12 and 29, 256 MiB 11 and 21. F32 to F16 is alike.
+// NonTemporalFrom is the size of an output, in bytes, from which non-temporal stores pay. They
+// bypass the caches, so that a reader of a smaller output would miss it there, and lose the time
+// that the writer gained. BenchmarkConvert measured it, BF16 to F32, on two busy cores of an
+// AVX-512 Xeon with 2 MiB of L2 cache each. In GB/s read and written, through the caches and past
+// them: 25 and 30 for 4 to 32 MiB, 12 and 29 for 64 MiB, 11 and 21 for 256 MiB. F32 to F16 is
+// alike.
 const NonTemporalFrom = 32 << 20
 
-// Convertible reports whether Convert converts elements of format from to
-// format to: any float to any float that has a sign and a NaN, and any float to
-// itself.
+// Convertible reports whether Convert converts elements of format from to format to: any float to
+// any float that has a sign and a NaN, and any format to itself.
 func Convertible(from, to Format) bool {
 	if from == None || to == None {
 		return false
@@ -18,8 +17,8 @@ func Convertible(from, to Format) bool {
 	return from == to || layouts[to].overflow > 0 && layouts[from].special != integer
 }
 
-// Exact reports whether F32 or F64, which is to, represents every value of format from, its
-// zeros, infinities and NaN included.
+// Exact reports whether format to, which is F32 or F64, represents every value of format from,
+// including zeros, infinities and NaN.
 func Exact(from, to Format) bool {
 	if from == None {
 		return false
@@ -57,10 +56,10 @@ func Convert(dst []byte, to Format, src []byte, from Format, nonTemporal bool) {
 	case from == U32:
 		int32ToF64[uint32](dst, src)
 	default:
-		// Every other source has at most 16 bits. A float32 holds it exactly,
-		// so the way through float32 does not round.
+		// Every other source has at most 16 bits. A float32 represents such an element exactly, so
+		// that converting by way of float32 does not round twice.
 		//
-		// n is a multiple of 4, so n elements of any format fill whole bytes.
+		// n is a multiple of 4, so that n elements of any format fill whole bytes.
 		var buf [4096]byte
 		const n = len(buf) / 4
 		in, out := n*from.Bits()/8, n*to.Bits()/8
@@ -76,14 +75,15 @@ func Convert(dst []byte, to Format, src []byte, from Format, nonTemporal bool) {
 	}
 }
 
-// toF32 converts from any format but F32.
+// toF32 converts to F32 from any format except F32.
 func toF32(dst, src []byte, from Format, nonTemporal bool) {
 	if !vectorToF32(dst, src, from, nonTemporal) {
 		portableToF32(dst, src, from)
 	}
 }
 
-// portableToF32 is toF32 for any host and any number of elements.
+// portableToF32 is like toF32, but uses no assembly: it runs on any host and takes any number of
+// elements.
 func portableToF32(dst, src []byte, from Format) {
 	switch from {
 	case F64:
@@ -105,14 +105,15 @@ func portableToF32(dst, src []byte, from Format) {
 	}
 }
 
-// fromF32 converts to any format that is Convertible, but F32.
+// fromF32 converts from F32 to any Convertible format except F32.
 func fromF32(dst []byte, to Format, src []byte, nonTemporal bool) {
 	if !vectorFromF32(dst, to, src, nonTemporal) {
 		portableFromF32(dst, to, src)
 	}
 }
 
-// portableFromF32 is fromF32 for any host and any number of elements.
+// portableFromF32 is like fromF32, but uses no assembly: it runs on any host and takes any number
+// of elements.
 func portableFromF32(dst []byte, to Format, src []byte) {
 	switch to {
 	case F64:

@@ -177,6 +177,8 @@ func formatNamed(t *testing.T, name string) Format {
 	return None
 }
 
+// TestDecodeVectors decodes every code of each small format, and compares the numbers with those
+// that ml_dtypes and PyTorch give.
 func TestDecodeVectors(t *testing.T) {
 	vectors := readVectors(t, ".decode")
 	require.Len(t, vectors, 8)
@@ -188,6 +190,8 @@ func TestDecodeVectors(t *testing.T) {
 	}
 }
 
+// TestRoundVectors rounds numbers at and around every boundary between two codes, and compares the
+// codes with those that ml_dtypes and PyTorch give.
 func TestRoundVectors(t *testing.T) {
 	vectors := readVectors(t, ".round")
 	require.Len(t, vectors, 6+7) // from F32 and from F64
@@ -217,6 +221,7 @@ func TestRoundVectors(t *testing.T) {
 	}
 }
 
+// TestConvertible lists, for all pairs of formats, which one converts to which.
 func TestConvertible(t *testing.T) {
 	for from := None; from <= U32; from++ {
 		for to := None; to <= U32; to++ {
@@ -273,6 +278,8 @@ func TestConvertIntegers(t *testing.T) {
 	}
 }
 
+// TestConvertSameFormatCopies: a conversion to the same format keeps every bit, even of signaling
+// NaNs.
 func TestConvertSameFormatCopies(t *testing.T) {
 	src := []byte("signaling or not, twelve bytes!!")[:24]
 	for _, f := range allFormats {

@@ -15,17 +15,17 @@ import (
 	"sync"
 )
 
-// A Format is a floating-point format, or that of an integer, which is only read. The
-// zero Format, None, is neither.
+// A Format is a floating-point format or an integer format. Integers can be converted to floats,
+// but not the other way. The zero Format, None, is neither.
 type Format uint8
 
-// The formats. Those of at most 8 bits are E<exponent bits>M<mantissa bits>.
+// The floating-point formats of at most 8 bits are named E<exponent bits>M<mantissa bits>.
 const (
 	None     Format = iota // not a float
 	F4                     // E2M1
 	E2M3                   // 6 bits
 	E3M2                   // 6 bits
-	E5M2                   // with infinities and NaNs, as in IEEE 754
+	E5M2                   // IEEE 754 with infinities and NaNs, but 8 bits
 	E4M3                   // no infinities, one NaN per sign (E4M3FN)
 	E8M0                   // a power of two, without a sign
 	E4M3FNUZ               // no infinities, no negative zero; 0x80 is the NaN
@@ -34,7 +34,7 @@ const (
 	BF16                   // the upper half of a binary32
 	F32                    // IEEE 754 binary32
 	F64                    // IEEE 754 binary64
-	I8                     // integers, those with a sign in two's complement
+	I8                     // integers; the signed ones are in two's complement
 	U8
 	I16
 	U16
@@ -42,46 +42,43 @@ const (
 	U32
 )
 
-// Bits returns the bits of an element, 0 for None.
+// Bits returns the number of bits of an element, or 0 for None.
 func (f Format) Bits() int { return layouts[f].bits() }
 
-// A layout is the meaning of the bits of a float. From the top these are: a
-// sign bit, if sign is 1; exp bits of exponent e; man bits of mantissa m. The
-// value is ±2^(e-bias) × 1.m. If e is 0 and there is a mantissa, it is
-// ±2^(1-bias) × 0.m. An integer has no exponent: its value is m, less 2^man if the sign
-// bit is set.
+// A layout describes the bits of a number. From the top these are: a sign bit, if sign is 1; exp
+// bits of exponent e; man bits of mantissa m. The value is ±2^(e-bias) × 1.m. If e is 0 and there
+// is a mantissa, the value is ±2^(1-bias) × 0.m. An integer has no exponent: its value is m, minus
+// 2^man if the sign bit is set.
 type layout struct {
 	sign, exp, man uint8
 	bias           int16
 	special        special
-	// overflow is the magnitude of the code for numbers beyond the largest finite
-	// one, infinities included, as PyTorch has it since 2.13: infinity under ieee,
-	// NaN under fnuz, the largest finite number under fn. It is 0 in the formats
-	// that lack a sign or a NaN: Convert does not round to these.
+	// overflow is the magnitude of the code for numbers beyond the largest finite one, including
+	// infinity. It follows PyTorch 2.13 and later: infinity under ieee, NaN under fnuz, the largest
+	// finite number under fn. It is 0 in formats without a sign or without a NaN, because Convert
+	// does not round to them.
 	overflow uint64
 }
 
-// A special says which codes of a layout are not finite numbers. Under ieee and
-// fn they are the codes whose magnitude exceeds that of the largest finite
-// value; the magnitude is the code without its sign bit. Under fnuz it is the
-// single code of negative zero.
+// A special determines the codes of a layout that are not finite numbers. Under ieee and fn these
+// are the codes whose magnitude exceeds that of the largest finite value, where the magnitude is
+// the code without its sign bit. Under fnuz it is the single code of negative zero.
 type special uint8
 
 const (
-	finite  special = iota // none
+	finite  special = iota // no code is special
 	ieee                   // e all ones: infinity if m is 0, otherwise NaN, quiet if the top bit of m is set
-	fn                     // e and m all ones: NaN
-	fnuz                   // negative zero, which does not exist: NaN
-	integer                // none, and the format is that of an integer
+	fn                     // NaN if e and m are all ones
+	fnuz                   // NaN takes the code of negative zero, which does not exist
+	integer                // no code is special, and the format is an integer
 )
 
-// layouts holds everything this package knows about the values of the formats.
+// layouts holds all that this package needs to know of the formats.
 //
-// F4, E2M3, E3M2 and E8M0 are those of the OCP Microscaling Formats (MX)
-// specification v1.0. E5M2 and E4M3 are those of the OCP 8-bit Floating Point
-// Specification v1.0. The FNUZ formats (finite, unsigned zero) are those of
-// "8-bit Numerical Formats for Deep Neural Networks" (arXiv:2206.02915). F16,
-// F32 and F64 are those of IEEE 754; BF16 has the exponent of F32.
+// F4, E2M3, E3M2 and E8M0 are defined by the OCP Microscaling Formats (MX) specification v1.0, E5M2
+// and E4M3 by the OCP 8-bit Floating Point Specification v1.0, the FNUZ formats (finite, unsigned
+// zero) by "8-bit Numerical Formats for Deep Neural Networks" (arXiv:2206.02915), and F16, F32 and
+// F64 by IEEE 754. BF16 has the exponent of F32.
 var layouts = [...]layout{
 	// sign, exp, man, bias, special, overflow
 	None:     {},
@@ -107,8 +104,8 @@ var layouts = [...]layout{
 
 func (l *layout) bits() int { return int(l.sign + l.exp + l.man) }
 
-// max returns the magnitude of the largest finite code. Under ieee max+1 is
-// infinity, under fn NaN, under fnuz the sign bit alone, which is NaN.
+// max returns the magnitude of the largest finite code. The code max+1 is infinity under ieee and
+// NaN under fn; under fnuz it is the sign bit alone, and NaN.
 func (l *layout) max() uint64 {
 	switch l.special {
 	case ieee:
@@ -120,18 +117,18 @@ func (l *layout) max() uint64 {
 	}
 }
 
-// mantissa returns m of a code.
+// mantissa returns the mantissa bits of a code.
 func (l *layout) mantissa(code uint64) uint64 { return code & (1<<l.man - 1) }
 
-// The bits of a float64. Every conversion is defined by way of this type.
+// These constants are bits of a float64. Every conversion is defined by way of float64.
 const (
 	f64Sign = 1 << 63
-	f64Inf  = 0x7ff << 52 // magnitudes above it are NaNs
+	f64Inf  = 0x7ff << 52 // greater magnitudes are NaNs
 	f64NaN  = f64Inf | 1<<51
 )
 
-// decode returns the bits of the float64 of the same value. A NaN keeps its
-// sign bit and its payload, at the top of the mantissa, and becomes quiet.
+// decode returns the bits of the float64 with the value of code. A NaN keeps its sign bit and its
+// payload, at the top of the mantissa, and becomes quiet.
 //
 // l must not be the layout of F64: decode cannot represent its subnormals.
 func (l *layout) decode(code uint64) uint64 {
@@ -155,17 +152,17 @@ func (l *layout) decode(code uint64) uint64 {
 	case m == 0:
 		return sign
 	default:
-		// A subnormal. As a float64 it is normal.
+		// The code is a subnormal number, which is a normal number as a float64.
 		shift := uint64(l.man) + 1 - uint64(bits.Len64(m))
 		return sign | (1-shift+1023-uint64(l.bias))<<52 | m<<shift<<drop&(1<<52-1)
 	}
 }
 
-// encode returns the code of the float64 with the bits x, rounded to nearest,
-// ties to even. A NaN keeps its sign and becomes quiet. Under ieee it also
-// keeps the top of its payload. Under fnuz there is a single NaN.
+// encode returns the code of the float64 with the bits x, rounded to nearest, ties to even. A NaN
+// keeps its sign and becomes quiet. Under ieee it also keeps the top of its payload. Under fnuz
+// there is a single NaN.
 //
-// l must not be the layout of F64: all others are below 2^200, and the clamp
+// l must not be the layout of F64: numbers of all other formats are below 2^200, and the clamp
 // relies on that. l must have a NaN and a sign, as Convertible demands.
 func (l *layout) encode(x uint64) uint64 {
 	sign := x >> 63 << (l.exp + l.man)
@@ -178,13 +175,12 @@ func (l *layout) encode(x uint64) uint64 {
 		return sign | nan
 	}
 	mag = min(mag, (200+1023)<<52)
-	// The unit in the last place of the result depends on its exponent. For
-	// subnormals it is that of the smallest normal number. Add the power of two
-	// that has this unit as its own last place in float64: the addition rounds
-	// to the unit, to nearest even. Subtract the bits of that power, and the
-	// difference is the result counted in units, where the leading 1 of a normal
-	// number stands at 1<<man. Adding the exponent to it absorbs that 1, and a
-	// carry out of the mantissa just the same.
+	// The unit in the last place of the result depends on its exponent. A subnormal result has the
+	// unit of the smallest normal number. The power of two whose own last place in float64 is this
+	// unit is added to the number, so that the addition rounds to the unit, to nearest even. The
+	// bits of that power are then subtracted. The difference is the result counted in units, where
+	// the leading 1 of a normal number stands at 1<<man. Adding the exponent to it absorbs that 1,
+	// as well as a carry out of the mantissa.
 	least := 1023 + 1 - uint64(l.bias)
 	e := max(mag>>52, least)
 	unit := (e + 52 - uint64(l.man)) << 52
@@ -196,16 +192,15 @@ func (l *layout) encode(x uint64) uint64 {
 	return sign | code
 }
 
-// decodeTables holds the float32 of every code, for the formats of at most 8
-// bits. A table is built when it is first needed, so importing the package
-// costs nothing.
+// decodeTables holds the float32 of every code of the formats of at most 8 bits. A table is built
+// when it is first needed, so that importing the package costs nothing.
 var decodeTables [U8 + 1]struct {
 	once sync.Once
 	f32  [256]uint32
 }
 
-// decodeTable returns the float32 bits of every code of f, a format of at most
-// 8 bits.
+// decodeTable returns the bits of the float32 of every code of f, a format of at most 8 bits. The
+// caller must not modify the table.
 func decodeTable(f Format) *[256]uint32 {
 	t := &decodeTables[f]
 	t.once.Do(func() {

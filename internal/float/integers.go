@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// The loops from integers to floats that represent all of them. T tells whether the
-// integers have a sign.
+// int16ToF32 and int32ToF64 convert integers to floats that represent all of them. The type T
+// determines whether the integers have a sign.
 
 func int16ToF32[T int16 | uint16](dst, src []byte) {
 	le := binary.LittleEndian
@@ -36,7 +36,7 @@ func int32ToF64[T int32 | uint32](dst, src []byte) {
 	}
 }
 
-// twoF32 returns the bits of two float32, the first in the low half.
+// twoF32 returns the bits of a and b as float32 numbers, with a in the low half.
 func twoF32(a, b float32) uint64 {
 	return uint64(math.Float32bits(a)) | uint64(math.Float32bits(b))<<32
 }

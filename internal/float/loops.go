@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// The loops convert one element after the other, or a few in one step. They take
-// any number of elements and run on any host. Each gives the results of decode
-// and encode, with the exception that bf16ToF32 states.
+// The loops in this file convert one element after the other, or a few in one step. They take any
+// number of elements and run on any host. Each gives the results of decode and encode, with the
+// exception that the comment of bf16ToF32 states.
 
 // bf16ToF32 appends 16 zero bits to each element. A NaN keeps its bits, so a
 // signaling NaN stays signaling.
@@ -27,9 +27,9 @@ func bf16ToF32(dst, src []byte) {
 	}
 }
 
-// f16ToF32 multiplies away the difference of the biases: the fields of a
-// binary16, shifted to their place in a float32, are a number 2^112 times too
-// small. That holds for subnormals, too. It leaves infinities and NaNs to decode.
+// f16ToF32 converts finite numbers with one multiplication: the fields of a binary16, shifted to
+// their place in a float32, are a number that is too small by a factor of 2^112, the difference of
+// the biases. That also holds for subnormals. It leaves infinities and NaNs to f16Special.
 func f16ToF32(dst, src []byte) {
 	le := binary.LittleEndian
 	for len(src) >= 8 && len(dst) >= 16 {
@@ -53,7 +53,7 @@ func f16Number(h uint32) uint32 {
 	return math.Float32bits(math.Float32frombits(h&0x7fff<<13)*0x1p112) | h&0x8000<<16
 }
 
-// f16Special is f16ToF32 without the shortcut for finite numbers.
+// f16Special is like f16ToF32, but without the fast path for finite numbers.
 func f16Special(dst, src []byte) {
 	le := binary.LittleEndian
 	for ; len(src) >= 2 && len(dst) >= 4; src, dst = src[2:], dst[4:] {
@@ -62,6 +62,7 @@ func f16Special(dst, src []byte) {
 	}
 }
 
+// f8ToF32 converts elements of 8 bits.
 func f8ToF32(dst, src []byte, table *[256]uint32) {
 	le := binary.LittleEndian
 	for len(src) >= 8 && len(dst) >= 32 {
@@ -78,7 +79,7 @@ func f8ToF32(dst, src []byte, table *[256]uint32) {
 	}
 }
 
-// f6ToF32 unpacks four elements from three bytes, the first in the low bits.
+// f6ToF32 unpacks four elements from three bytes, with the first in the low bits.
 func f6ToF32(dst, src []byte, table *[256]uint32) {
 	le := binary.LittleEndian
 	for len(src) >= 3 && len(dst) >= 16 {
@@ -89,7 +90,7 @@ func f6ToF32(dst, src []byte, table *[256]uint32) {
 	}
 }
 
-// f4ToF32 unpacks two elements from a byte, the first in the low bits.
+// f4ToF32 unpacks two elements from a byte, with the first in the low bits.
 func f4ToF32(dst, src []byte, table *[256]uint32) {
 	le := binary.LittleEndian
 	for len(src) >= 4 && len(dst) >= 32 {
@@ -107,7 +108,7 @@ func f4ToF32(dst, src []byte, table *[256]uint32) {
 	}
 }
 
-// f32ToF64 leaves NaNs to decode: processors differ in what they make of them.
+// f32ToF64 leaves NaNs to decode, because processors differ in how they convert them.
 func f32ToF64(dst, src []byte) {
 	le := binary.LittleEndian
 	for len(src) >= 4 && len(dst) >= 8 {
@@ -121,7 +122,7 @@ func f32ToF64(dst, src []byte) {
 	}
 }
 
-// f64ToF32 leaves NaNs to encode: processors differ in what they make of them.
+// f64ToF32 leaves NaNs to encode, because processors differ in how they convert them.
 func f64ToF32(dst, src []byte) {
 	le := binary.LittleEndian
 	for len(src) >= 8 && len(dst) >= 4 {
@@ -135,7 +136,7 @@ func f64ToF32(dst, src []byte) {
 	}
 }
 
-// f64ToNarrow converts to a format of 8 or 16 bits. The way through float32 would
+// f64ToNarrow converts to a format of 8 or 16 bits directly, because by way of float32 it would
 // round twice.
 func f64ToNarrow(dst, src []byte, l *layout) {
 	le, size := binary.LittleEndian, l.bits()/8
@@ -171,14 +172,14 @@ func f32ToBF16(dst, src []byte) {
 // infinity.
 func bf16Round(x uint32) uint16 {
 	if x&0x7fffffff > 0x7f800000 {
-		return uint16(x>>16 | 1<<6) // quiet: the upper half of a NaN may be that of infinity
+		return uint16(x>>16 | 1<<6) // sets the bit of a quiet NaN, because the upper half of a NaN alone may be an infinity
 	}
 	return uint16((x + 0x7fff + x>>16&1) >> 16)
 }
 
-// f32ToNarrow converts to F16 or a format of 8 bits. It does in float32 what encode
-// does in float64. All these formats are below 2^97, and the clamp relies on that:
-// the sum is never infinite.
+// f32ToNarrow converts to F16 or to a format of 8 bits. It does in float32 what encode does in
+// float64. Numbers of all these formats are below 2^97, and the clamp relies on that: the sum is
+// never infinite.
 func f32ToNarrow(dst, src []byte, l *layout) {
 	le, size := binary.LittleEndian, l.bits()/8
 	toUnit, overflow := 23-uint32(l.man), uint32(l.overflow)

@@ -30,11 +30,32 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// widths holds the bits of the exponent and of the mantissa, and the bias, of the formats of
-// at most 16 bits that have a sign.
-var widths = [...]struct{ exp, man, bias int }{
-	F4: {2, 1, 1}, E2M3: {2, 3, 1}, E3M2: {3, 2, 3}, E5M2: {5, 2, 15}, E4M3: {4, 3, 7},
-	E4M3FNUZ: {4, 3, 8}, E5M2FNUZ: {5, 2, 16}, F16: {5, 10, 15}, BF16: {8, 7, 127},
+// widths holds the bits of the exponent and of the mantissa, the bias, and the kind of special codes
+// of the formats that have a sign.
+var widths = [...]struct {
+	exp, man, bias int
+	kind           kind
+}{
+	F4: {2, 1, 1, allFinite}, E2M3: {2, 3, 1, allFinite}, E3M2: {3, 2, 3, allFinite}, E5M2: {5, 2, 15, likeIEEE}, E4M3: {4, 3, 7, oneNaN},
+	E4M3FNUZ: {4, 3, 8, zeroNaN}, E5M2FNUZ: {5, 2, 16, zeroNaN}, F16: {5, 10, 15, likeIEEE}, BF16: {8, 7, 127, likeIEEE},
+	F32: {8, 23, 127, likeIEEE}, F64: {11, 52, 1023, likeIEEE},
+}
+
+// A kind says which codes are not finite numbers.
+type kind int
+
+const (
+	allFinite kind = iota
+	likeIEEE       // infinities and NaNs have the largest exponent; a NaN has a payload
+	oneNaN         // all bits but the sign are set in NaN; there is no infinity, and conversions saturate
+	zeroNaN        // NaN has the code of negative zero; there is neither that nor an infinity
+)
+
+func (f Format) kind() kind {
+	if int(f) < len(widths) {
+		return widths[f].kind
+	}
+	return allFinite
 }
 
 // slowDecode returns the value of a code, in the words of the specifications.
@@ -64,9 +85,9 @@ func slowDecode(f Format, code uint64) float64 {
 	}
 	e, m := int(code)>>man&(1<<exp-1), float64(code&(1<<man-1))
 	switch {
-	case (f == E4M3FNUZ || f == E5M2FNUZ) && code == 0x80, f == E4M3 && code&0x7f == 0x7f:
+	case f.kind() == zeroNaN && code == 1<<(exp+man), f.kind() == oneNaN && code&(1<<(exp+man)-1) == 1<<(exp+man)-1:
 		return math.NaN()
-	case (f == E5M2 || f == F16 || f == BF16) && e == 1<<exp-1:
+	case f.kind() == likeIEEE && e == 1<<exp-1:
 		if m == 0 {
 			return math.Inf(int(sign))
 		}
@@ -121,18 +142,24 @@ func (s slowEncoder) encode(x float64) uint64 {
 	if mid := (value(i) + value(i+1)) / 2; abs > mid || abs == mid && i%2 == 1 {
 		i++
 	}
-	if s.f == E4M3 {
-		i = min(i, last) // no other format saturates
+	if s.f.kind() == oneNaN {
+		i = min(i, last) // no other kind saturates
 	}
 	code := uint64(i)
-	if math.Signbit(x) && !(code == 0 && (s.f == E4M3FNUZ || s.f == E5M2FNUZ)) {
+	if math.Signbit(x) && !(code == 0 && s.f.kind() == zeroNaN) {
 		code |= 1 << (s.f.Bits() - 1)
 	}
 	return code
 }
 
-// payloads holds the bits of the mantissa of the formats whose NaNs have a payload there.
-var payloads = map[Format]int{E5M2: 2, F16: 10, BF16: 7, F32: 23, F64: 52}
+// payload returns the bits of the mantissa of a format whose NaNs have a payload there, and 0 for
+// other formats.
+func (f Format) payload() int {
+	if f.kind() == likeIEEE {
+		return widths[f].man
+	}
+	return 0
+}
 
 // convert converts one element.
 func (s slowEncoder) convert(from Format, code uint64) uint64 {
@@ -140,17 +167,17 @@ func (s slowEncoder) convert(from Format, code uint64) uint64 {
 		return s.encode(x)
 	}
 	payload := uint64(1) << 51 // at the top of 52 bits, and made quiet
-	if n, ok := payloads[from]; ok {
+	if n := from.payload(); n > 0 {
 		payload |= code << (52 - n) & (1<<52 - 1)
 	}
 	sign := from != E8M0 && code>>(from.Bits()-1) == 1
-	n := payloads[s.f]
+	n := s.f.payload()
 	nan := uint64(1)<<(s.f.Bits()-1) - 1<<n | payload>>(52-n)
 	switch {
-	case s.f == E4M3:
-		nan = 0x7f
-	case s.f == E4M3FNUZ || s.f == E5M2FNUZ:
-		nan = 0x80
+	case s.f.kind() == oneNaN:
+		nan = 1<<(s.f.Bits()-1) - 1
+	case s.f.kind() == zeroNaN:
+		nan = 1 << (s.f.Bits() - 1)
 	case s.f == F32 && from == BF16:
 		nan = code << 16 & 0x7fffffff // unchanged, even if signaling
 	}

@@ -2,16 +2,15 @@
 
 package float
 
-// An assembly kernel converts one block after another: 64 bytes of output,
-// unless its comment gives another size. For the elements left over it converts
-// a last block that overlaps the one before. So a kernel takes any number of
-// elements from one block on. The loops convert shorter inputs.
+// An assembly kernel converts one block after another: 64 bytes of output, unless its comment gives
+// another size. For the remaining elements it converts a last block that overlaps the one before.
+// So a kernel takes any number of elements from one block on. The loops convert shorter inputs.
 const (
 	blockF32 = 64 / 4 // elements in a block of F32
 	block16  = 64 / 2 // elements in a block of a 16-bit format
 )
 
-// vectorToF32 converts src and returns true, or does nothing and returns false.
+// vectorToF32 converts src and returns true, or leaves dst unchanged and returns false.
 func vectorToF32(dst, src []byte, from Format, nonTemporal bool) bool {
 	n := len(dst) / 4
 	if n < blockF32 || !hasVector {
@@ -32,9 +31,9 @@ func vectorToF32(dst, src []byte, from Format, nonTemporal bool) bool {
 	return true
 }
 
-// vectorFromF32 converts src and returns true, or does nothing and returns
-// false. Its formats overflow to infinity, and so do its instructions and its
-// integer arithmetic. No kernel saturates.
+// vectorFromF32 converts src and returns true, or leaves dst unchanged and returns false. It
+// converts only to formats that overflow to infinity, as the instructions of processors and their
+// integer arithmetic do. No kernel saturates.
 func vectorFromF32(dst []byte, to Format, src []byte, nonTemporal bool) bool {
 	n := len(src) / 4
 	if n < block16 || !hasVector {
@@ -51,21 +50,21 @@ func vectorFromF32(dst []byte, to Format, src []byte, nonTemporal bool) bool {
 	return true
 }
 
-// An e4m3Vector tells e4m3ToF32Vector about E4M3 or E4M3FNUZ. The kernel shifts
-// the magnitude of an element so that its mantissa starts at the top mantissa
-// bit of a binary16. That binary16 has the value of the element, subnormals
-// included, except for a factor: the difference of the biases.
+// An e4m3Vector holds the constants with which e4m3ToF32Vector converts E4M3 or E4M3FNUZ. The
+// kernel shifts the magnitude of an element so that its mantissa starts at the top mantissa bit of
+// a binary16. That binary16 has the value of the element, subnormals included, except for a factor:
+// the difference of the biases.
 //
-// E5M2 needs no such help: it is the upper half of a binary16. E5M2FNUZ is left
-// to the loops: binary16 has no numbers where its exponent is all ones.
+// E5M2 needs no such constants, because it is the upper half of a binary16. E5M2FNUZ is left to the
+// loops: it has numbers where the exponent of a binary16 is all ones.
 type e4m3Vector struct {
-	ignore uint16 // the bits of the binary16 that do not tell a NaN: its sign or none
+	ignore uint16 // the bits of the binary16 that do not distinguish a NaN: its sign or none
 	nan    uint16 // the other bits of a NaN
-	flip   uint16 // the bits in which it differs from the NaN of binary16
+	flip   uint16 // the bits in which that NaN differs from the NaN of binary16
 	scale  float32
 }
 
-const halfNaN = 0x3f << 9 // that of binary16, quiet and without its sign
+const halfNaN = 0x3f << 9 // the NaN of binary16, quiet and without its sign
 
 var e4m3Vectors = [...]e4m3Vector{
 	E4M3:     {ignore: 1 << 15, nan: 0x7f << 7, flip: 0x7f<<7 ^ halfNaN, scale: 1 << (15 - 7)},

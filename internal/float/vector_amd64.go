@@ -4,23 +4,20 @@ package float
 
 import "golang.org/x/sys/cpu"
 
-// hasVector reports whether the kernels run on this processor. HasAVX2 implies
-// that the operating system saves the registers.
+// hasVector reports whether this processor can run the assembly kernels. HasAVX2 implies that the
+// operating system saves the registers.
 var hasVector = cpu.X86.HasAVX2 && hasF16C()
 
-// hasAVX512 reports whether the kernels named for AVX-512 run as well. The other
-// conversions need none. From the second-level cache on, their AVX2 kernels are
-// as fast as a loop that only loads and stores the same bytes, or within a
-// tenth of it.
+// hasAVX512 reports whether this processor can also run the kernels named for AVX-512. The other
+// conversions need no such kernels: from the second-level cache on, their AVX2 kernels are as fast
+// as a loop that only loads and stores the same bytes, or within a tenth of it.
 var hasAVX512 = hasVector && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW
 
-// hasF16C reports whether the processor converts binary16. x/sys/cpu does not
-// tell.
+// hasF16C reports whether the processor converts binary16. x/sys/cpu has no flag for it.
 func hasF16C() bool
 
-// n is the number of elements: at least a block of them, and at least 32 for
-// e4m3ToF32AVX512. With nonTemporal the stores bypass the caches if dst is
-// aligned to its elements.
+// n is the number of elements. It is at least a block, and at least 32 for e4m3ToF32AVX512. If
+// nonTemporal is true and dst is aligned to its elements, the stores bypass the caches.
 
 //go:noescape
 func bf16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
@@ -62,7 +59,7 @@ func f32ToBF16AVX512(dst, src *byte, n int, nonTemporal bool)
 //go:noescape
 func f32ToF16Vector(dst, src *byte, n int, nonTemporal bool)
 
-// integersToF32 converts integers and returns true, or does nothing and returns false.
+// integersToF32 converts integers and returns true, or leaves dst unchanged and returns false.
 func integersToF32(dst, src []byte, from Format, nonTemporal bool) bool {
 	n := len(dst) / 4
 	switch from {

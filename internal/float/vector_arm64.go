@@ -2,11 +2,11 @@
 
 package float
 
-// hasVector is true: every arm64 processor has NEON.
+// hasVector is true because every arm64 processor has NEON.
 const hasVector = true
 
-// n is the number of elements, at least a block of them. The kernels ignore
-// nonTemporal: they store through the caches.
+// n is the number of elements, and is at least a block. The kernels ignore nonTemporal: they store
+// through the caches.
 
 //go:noescape
 func bf16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
@@ -26,5 +26,5 @@ func f32ToBF16Vector(dst, src *byte, n int, nonTemporal bool)
 //go:noescape
 func f32ToF16Vector(dst, src *byte, n int, nonTemporal bool)
 
-// integersToF32 returns false: the loops convert integers here.
+// integersToF32 returns false, because there is no assembly for integers on arm64.
 func integersToF32(dst, src []byte, from Format, nonTemporal bool) bool { return false }

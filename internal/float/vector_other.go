@@ -2,8 +2,8 @@
 
 package float
 
-// vectorToF32 returns false: there is no assembly here, the loops convert src.
+// vectorToF32 returns false, because there is no assembly for this platform.
 func vectorToF32(dst, src []byte, from Format, nonTemporal bool) bool { return false }
 
-// vectorFromF32 returns false, as vectorToF32 does.
+// vectorFromF32 returns false, because there is no assembly for this platform.
 func vectorFromF32(dst []byte, to Format, src []byte, nonTemporal bool) bool { return false }

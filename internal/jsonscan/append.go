@@ -9,13 +9,13 @@ import (
 
 // AppendString appends s as a JSON string with the escapes of the reference: a
 // quote, a backslash and control characters are escaped, everything else is raw.
-// s is valid UTF-8.
+// s must be valid UTF-8.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	n := len(b)
 	b = append(b, s...)
 	plain := PlainLength(b[n:])
-	b = b[:n+plain] // nearly always all of it
+	b = b[:n+plain] // nearly always all of s
 	for ; plain < len(s); plain++ {
 		if c := s[plain]; c < ' ' || c == '"' || c == '\\' {
 			b = appendEscape(b, c)
@@ -26,8 +26,9 @@ func AppendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// AppendPlain appends s as a JSON string if it is ASCII without anything to escape, and
-// has 8 bytes or more, as nearly all names do. If not, it returns b as it was.
+// AppendPlain appends s as a JSON string if s has at least 8 bytes and consists of ASCII characters
+// that need no escape, like nearly all names of tensors. Otherwise it returns b unchanged, and
+// false.
 func AppendPlain(b []byte, s string) (_ []byte, ok bool) {
 	if len(s) < 8 {
 		return b, false
@@ -47,13 +48,14 @@ func AppendPlain(b []byte, s string) (_ []byte, ok bool) {
 	return append(b, '"'), true
 }
 
-// special returns a word in which a high bit is set if a byte of w is not ASCII or
-// does not stand for itself in a string.
+// special returns a word with a high bit set for every byte of w that is not ASCII or needs an
+// escape in a string. If there is no such byte, no high bit is set.
 func special(w uint64) uint64 {
 	quote, slash := w^('"'*ones), w^('\\'*ones)
 	return w | (w - ' '*ones) | (quote - ones) | (slash - ones)
 }
 
+// appendEscape appends the escape of c, in the short form if there is one.
 func appendEscape(b []byte, c byte) []byte {
 	if i := strings.IndexByte(escaped, c); i >= 0 {
 		return append(b, '\\', letters[i])
@@ -61,11 +63,11 @@ func appendEscape(b []byte, c byte) []byte {
 	return fmt.Appendf(b, "\\u%04x", c)
 }
 
-// AppendASCII is AppendString with everything but ASCII escaped, too, as Python's
+// AppendASCII is like AppendString, but also escapes everything that is not ASCII, as Python's
 // json.dumps does.
 func AppendASCII(b []byte, s string) []byte {
 	for _, r := range string(AppendString(nil, s)) {
-		if r < 0x7f { // Python escapes DEL, too
+		if r < 0x7f { // Python also escapes DEL, which is 0x7f
 			b = append(b, byte(r))
 			continue
 		}

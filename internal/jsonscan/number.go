@@ -2,9 +2,8 @@ package jsonscan
 
 import "math"
 
-// Integer reads a number between 0 and max, written as digits only and without
-// leading zeros: what the reference reads into its usize. what names the number
-// in an error.
+// Integer reads a number from 0 to max that is written as digits only, without leading zeros, as
+// the reference reads into its usize. The argument what names the number in errors.
 func (s *Scanner) Integer(what string, max int64) (int64, error) {
 	s.Space()
 	start := s.Pos
@@ -24,12 +23,12 @@ func (s *Scanner) Integer(what string, max int64) (int64, error) {
 	return int64(n), nil
 }
 
-// MaxDigits is how many digits always fit an int64.
+// MaxDigits is the largest number of decimal digits that always fit an int64.
 const MaxDigits = 18
 
-// Decimal reads an integer at the start of b and returns how many digits it has.
-// It reads what Integer reads, but returns 0 digits for a spelling that Integer
-// must look into: white space, leading zeros, more than MaxDigits digits.
+// Decimal reads a decimal integer without a sign at the start of b, and returns it with its number
+// of digits. It returns 0 digits for a spelling that needs Integer to judge it: white space,
+// leading zeros, or more than MaxDigits digits.
 func Decimal(b []byte) (n int64, digits int) {
 	for digits < len(b) {
 		d := b[digits] - '0'
@@ -45,8 +44,8 @@ func Decimal(b []byte) (n int64, digits int) {
 	return n, digits
 }
 
-// skipIntegers reads over the elements of an array that are plain integers
-// followed by a comma: there may be millions. Skip decides on all others.
+// skipIntegers skips the elements of an array that are plain integers followed by a
+// comma, since there may be millions of them. Skip handles all other elements.
 func (s *Scanner) skipIntegers() {
 	b := s.Text[s.Pos:]
 	for {
@@ -59,9 +58,8 @@ func (s *Scanner) skipIntegers() {
 	s.Pos = len(s.Text) - len(b)
 }
 
-// skipNumber reads over a number and checks that it is finite as a float64. It
-// finds out the way the reference does: the digits that fit an integer of 64
-// bits, then a power of ten for the rest.
+// skipNumber skips a number and checks that it is finite as a float64. It decides as the reference
+// does: by the digits that fit an integer of 64 bits, times a power of ten for the rest.
 func (s *Scanner) skipNumber() error {
 	start := s.Pos
 	if s.Text[s.Pos] == '-' {
@@ -69,7 +67,7 @@ func (s *Scanner) skipNumber() error {
 	}
 	whole := s.Pos
 	digits, dropped := s.digits(0)
-	exponent := dropped // of ten, for the digits that do not fit, the fraction and the exponent
+	exponent := dropped // power of ten: number of digits that do not fit, minus the digits of the fraction, plus the exponent
 	if n := s.Pos - whole; n == 0 || n > 1 && s.Text[whole] == '0' {
 		return s.Fail(start, "invalid number")
 	}
@@ -95,7 +93,7 @@ func (s *Scanner) skipNumber() error {
 	return nil
 }
 
-// digits appends digits to n while they fit and returns how many did not.
+// digits appends digits to n as long as they fit, and returns the number of digits that do not.
 func (s *Scanner) digits(n uint64) (_ uint64, dropped int) {
 	for s.Pos < len(s.Text) {
 		d := uint64(s.Text[s.Pos]) - '0'
@@ -112,8 +110,8 @@ func (s *Scanner) digits(n uint64) (_ uint64, dropped int) {
 	return n, dropped
 }
 
-// exponent reads the e of a number and what follows. It caps the value within
-// the range of an int32, far beyond the exponents of a float64.
+// exponent reads the exponent of a number, starting at the letter e. It caps the value within the
+// range of an int32, which is far beyond the exponents of a float64.
 func (s *Scanner) exponent() (e int, ok bool) {
 	s.Pos++
 	sign := 1
@@ -125,12 +123,12 @@ func (s *Scanner) exponent() (e int, ok bool) {
 		s.Pos++
 	}
 	start := s.Pos
-	n, _ := s.digits(0) // if it drops any, n is far above the cap
+	n, _ := s.digits(0) // if digits are dropped, n is far above the cap
 	return sign * int(min(n, math.MaxInt32/16)), s.Pos > start
 }
 
-// overflows reports whether digits × 10^exponent exceeds the largest float64.
-// TestOverflows: Pow10 is as good here as the correctly rounded power.
+// overflows reports whether digits × 10^exponent exceeds the largest float64. TestOverflows proves
+// that math.Pow10 gives the same verdict as a correctly rounded power.
 func overflows(digits uint64, exponent int) bool {
-	return math.IsInf(float64(digits)*math.Pow10(exponent), 0) // 0 × infinity is a NaN
+	return math.IsInf(float64(digits)*math.Pow10(exponent), 0) // 0 × infinity is a NaN, which IsInf denies
 }

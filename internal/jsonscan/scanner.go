@@ -1,6 +1,6 @@
-// Package jsonscan reads JSON strictly and in one pass, and writes its strings.
-// It knows the grammar of RFC 8259 and the limits of serde_json, the JSON parser
-// of the reference implementation, and nothing of tensors.
+// Package jsonscan reads JSON strictly and in one pass, and writes JSON strings. It follows the
+// grammar of RFC 8259 and the limits of serde_json, the JSON parser of the reference
+// implementation. It does not depend on the meaning of the text.
 package jsonscan
 
 import (
@@ -9,16 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth limits the nesting of objects and arrays, the outermost included.
-// serde_json stops at 128.
+// MaxDepth is the deepest allowed nesting of objects and arrays, the outermost included.
+// serde_json refuses a depth of 128.
 const MaxDepth = 127
 
-// A Scanner reads a text from Pos on. It owns the text and decodes strings in
-// place.
+// A Scanner reads a text, starting at Pos. It owns the text, because it decodes strings in place.
 //
-// Methods that return a bool report whether they found what they look for at
-// Pos; if so they move past it. Methods that return an error insist on it, and
-// their errors are *Error.
+// A method that returns a bool reports whether the token that it looks for is at Pos, and moves
+// past the token if so. A method that returns an error requires the token; its error is an *Error.
 type Scanner struct {
 	Text []byte // valid UTF-8, see CheckUTF8
 	Pos  int    // 0 ≤ Pos ≤ len(Text)
@@ -27,7 +25,7 @@ type Scanner struct {
 // A Span is a part of the text.
 type Span struct{ Off, Len uint32 }
 
-// An Error says which rule the text breaks at Pos.
+// An Error reports that the text breaks a rule at byte Pos.
 type Error struct {
 	Pos    int
 	Reason string
@@ -43,8 +41,8 @@ func (s *Scanner) Fail(pos int, format string, args ...any) error {
 	return &Error{pos, fmt.Sprintf(format, args...)}
 }
 
-// FailHere returns an error that names what was expected at Pos and what was
-// found.
+// FailHere returns an error that states what was expected at Pos and what was
+// found there.
 func (s *Scanner) FailHere(expected string) error {
 	if s.Pos >= len(s.Text) {
 		return s.Fail(s.Pos, "expected %s, found the end of the text", expected)
@@ -53,7 +51,7 @@ func (s *Scanner) FailHere(expected string) error {
 	return s.Fail(s.Pos, "expected %s, found %q", expected, r)
 }
 
-// CheckUTF8 checks that the whole text is valid UTF-8. what names it in the
+// CheckUTF8 checks that the whole text is valid UTF-8. The argument what names the text in the
 // error.
 func (s *Scanner) CheckUTF8(what string) error {
 	if utf8.Valid(s.Text) {
@@ -70,14 +68,14 @@ func (s *Scanner) CheckUTF8(what string) error {
 	return s.Fail(n, "%s is not valid UTF-8", what)
 }
 
-// Reserve returns list with room for n more elements. When it must grow, it
-// extrapolates from the text read so far, capped by how many elements of at least
-// least bytes, a comma after each, the rest can hold. Memory is exact where it is
-// large: a list that is copied when it is nearly complete costs twice its size.
+// Reserve returns list with room for n more elements. When the list must grow, Reserve extrapolates
+// its final length from the text read so far. The remaining text limits that length: each element
+// takes at least least bytes and a comma. For a long list it counts the commas instead, because
+// growing a list that is nearly complete would take twice its memory.
 func Reserve[E any](s *Scanner, list []E, n, least int) []E {
 	const (
-		sample = 1 << 10 // bytes that tell something about the rest
-		large  = 1 << 18 // elements that are worth counting commas for
+		sample = 1 << 10 // number of bytes to read before they allow a prediction of the rest
+		large  = 1 << 18 // number of elements from which counting commas pays
 	)
 	if cap(list)-len(list) >= n {
 		return list
@@ -90,7 +88,7 @@ func Reserve[E any](s *Scanner, list []E, n, least int) []E {
 	most := len(rest) / least
 	if more = min(more, most); more >= large {
 		commas := bytes.Count(rest, []byte{','}) + 1
-		if commas < more || most/2 < commas && commas <= most { // most of the rest are such elements
+		if commas < more || most/2 < commas && commas <= most { // most of the rest consists of such elements
 			more = commas
 		}
 	}
@@ -99,7 +97,7 @@ func Reserve[E any](s *Scanner, list []E, n, least int) []E {
 	return grown
 }
 
-// peek returns the byte at Pos. At the end it is 0, which starts no token.
+// peek returns the byte at Pos. At the end of the text it returns 0, a byte that starts no token.
 func (s *Scanner) peek() byte {
 	if s.Pos < len(s.Text) {
 		return s.Text[s.Pos]
@@ -119,7 +117,7 @@ func (s *Scanner) Space() {
 	}
 }
 
-// Byte skips white space and then c.
+// Byte skips white space. If c comes next, it skips c and returns true.
 func (s *Scanner) Byte(c byte) bool {
 	s.Space()
 	if s.peek() != c {
@@ -129,7 +127,7 @@ func (s *Scanner) Byte(c byte) bool {
 	return true
 }
 
-// Expect is Byte, and an error if c is not there.
+// Expect is like Byte, but returns an error if c does not come next.
 func (s *Scanner) Expect(c byte) error {
 	if !s.Byte(c) {
 		return s.FailHere("'" + string(rune(c)) + "'")
@@ -137,8 +135,8 @@ func (s *Scanner) Expect(c byte) error {
 	return nil
 }
 
-// End skips white space and checks that nothing follows. what names the text in
-// the error.
+// End skips white space and checks that nothing follows. The argument what names the text in the
+// error.
 func (s *Scanner) End(what string) error {
 	if s.Space(); s.Pos < len(s.Text) {
 		return s.FailHere("the end of " + what)
@@ -146,8 +144,8 @@ func (s *Scanner) End(what string) error {
 	return nil
 }
 
-// More skips what follows an element of an object or array: a comma, in which
-// case there is more, or the closing bracket.
+// More skips the comma or the closing bracket after an element of an object or array. It reports
+// whether it was a comma, after which another element must follow.
 func (s *Scanner) More(closing byte) (bool, error) {
 	if s.Byte(',') {
 		return true, nil
@@ -158,7 +156,8 @@ func (s *Scanner) More(closing byte) (bool, error) {
 	return false, s.FailHere("',' or '" + string(rune(closing)) + "'")
 }
 
-// Object reads an object. It calls member after each key to read the value.
+// Object reads an object. After each key it calls member, which must read the value. The argument
+// expected describes the object in the error for a text where none starts.
 func (s *Scanner) Object(expected string, member func(key Span) error) error {
 	if !s.Byte('{') {
 		return s.FailHere(expected)
@@ -181,7 +180,7 @@ func (s *Scanner) Object(expected string, member func(key Span) error) error {
 	return nil
 }
 
-// Literal skips null, true or false.
+// Literal skips white space, and then word if it comes next. word is null, true or false.
 func (s *Scanner) Literal(word string) bool {
 	s.Space()
 	if len(s.Text)-s.Pos < len(word) || string(s.Text[s.Pos:][:len(word)]) != word {
@@ -191,7 +190,7 @@ func (s *Scanner) Literal(word string) bool {
 	return true
 }
 
-// Skip reads over any value. depth counts the objects and arrays it is in.
+// Skip skips any value. depth is the number of objects and arrays that contain it.
 func (s *Scanner) Skip(depth int) error {
 	s.Space()
 	switch c := s.peek(); {
@@ -208,6 +207,7 @@ func (s *Scanner) Skip(depth int) error {
 	return s.FailHere("a value")
 }
 
+// skipNested skips an object or an array. depth includes it.
 func (s *Scanner) skipNested(depth int) error {
 	if depth > MaxDepth {
 		return s.Fail(s.Pos, "objects and arrays are nested deeper than %d levels", MaxDepth)

@@ -48,6 +48,7 @@ func TestSurrogates(t *testing.T) {
 	}
 }
 
+// TestSkipRefuses has a text for each rule of the grammar, with the error and its position.
 func TestSkipRefuses(t *testing.T) {
 	for _, c := range []struct{ rule, text, want string }{
 		{"a value is missing", ``, `expected a value, found the end of the text (at byte 0)`},
@@ -111,6 +112,8 @@ func TestOverflows(t *testing.T) {
 	}
 }
 
+// TestDecimalAgreesWithInteger: for every text, Decimal returns the number that Integer returns, or
+// leaves the text to it.
 func TestDecimalAgreesWithInteger(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	texts := []string{"", "0", "00", "01", "9", "-1", "+1", "1.0", "1e3", "x",
@@ -134,6 +137,8 @@ func TestDecimalAgreesWithInteger(t *testing.T) {
 	require.Equal(t, int64(math.MaxInt64), n, "the largest")
 }
 
+// TestAppendString: encoding/json reads back what AppendString and AppendASCII write, for every
+// ASCII character and some others.
 func TestAppendString(t *testing.T) {
 	all := make([]byte, 0, 128)
 	for c := range 128 {
@@ -154,6 +159,8 @@ func TestAppendString(t *testing.T) {
 	require.Equal(t, `"\u007f\u00e9\ud83d\ude00"`, string(AppendASCII(nil, "\x7fé😀")))
 }
 
+// TestReserveIsCapped: the room that Reserve makes never exceeds what the rest of the text can
+// hold, whatever the start promises.
 func TestReserveIsCapped(t *testing.T) {
 	s := &Scanner{Text: make([]byte, 1000), Pos: 10}
 	require.LessOrEqual(t, cap(Reserve(s, []int(nil), 1, 10)), 1+990/10+8)

@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// String reads a string and returns where its value is in the text. Escapes are
-// decoded in place: none is shorter than what it stands for. expected names the
-// string in an error.
+// String reads a string and returns the position of its value in the text. Escapes are decoded in
+// place, because no escape is shorter than the character that it stands for. The argument expected
+// describes the string in the error for a text where none starts.
 func (s *Scanner) String(expected string) (Span, error) {
 	if !s.Byte('"') {
 		return Span{}, s.FailHere(expected)
 	}
 	start := s.Pos
-	end := start // of the value so far; from here to Pos the text is dead
+	end := start // end of the value so far; the text between end and Pos is no longer needed
 	for {
 		from := s.Pos
 		s.Pos += PlainLength(s.Text[s.Pos:])
@@ -42,20 +42,20 @@ func (s *Scanner) String(expected string) (Span, error) {
 	}
 }
 
-// ones times a byte is that byte eight times.
+// ones has a 1 in each byte of a word, so that ones times a byte repeats that byte eight times.
+// highs has the high bit of each byte set.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x80 * ones
 )
 
-// PlainLength returns the number of bytes in b before the first one that does not
-// stand for itself in a string: a quote, a backslash or a control character.
+// PlainLength returns the number of bytes in b before the first one that needs an escape
+// in a string: a quote, a backslash or a control character.
 func PlainLength(b []byte) int {
 	n := 0
 	for ; len(b)-n >= 8; n += 8 {
-		// In each of the three terms the lowest high bit that is set marks a
-		// byte that is below 0x20, a quote, or a backslash; higher ones may be
-		// false, carried on from it.
+		// The three terms find bytes below 0x20, quotes and backslashes. In each term the lowest
+		// high bit that is set marks such a byte. Higher bits may be set by a carry from there.
 		w := binary.LittleEndian.Uint64(b[n:])
 		quote, slash := w^('"'*ones), w^('\\'*ones)
 		found := ((w - ' '*ones) &^ w) | ((quote - ones) &^ quote) | ((slash - ones) &^ slash)
@@ -69,13 +69,14 @@ func PlainLength(b []byte) int {
 	return n
 }
 
-// letters are those after a backslash, escaped what each stands for.
+// letters are the letters that may follow a backslash. escaped are the characters that these
+// letters stand for, in the same order.
 const (
 	letters = `"\/bfnrt`
 	escaped = "\"\\/\b\f\n\r\t"
 )
 
-// escape reads one escape, or the two that make a surrogate pair.
+// escape reads one escape, or two escapes that form a surrogate pair.
 func (s *Scanner) escape() (rune, error) {
 	if s.Pos+1 == len(s.Text) {
 		return 0, s.Fail(s.Pos, "the text ends within an escape")
@@ -92,6 +93,7 @@ func (s *Scanner) escape() (rune, error) {
 	return rune(escaped[i]), nil
 }
 
+// unicodeEscape reads \u and its four digits, or two such escapes that form a surrogate pair.
 func (s *Scanner) unicodeEscape() (rune, error) {
 	at := s.Pos
 	high, ok := s.hex4()

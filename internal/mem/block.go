@@ -3,41 +3,47 @@ package mem
 import "sync"
 
 const (
-	// BlockSize is the share of a large copy that one goroutine does at a time,
-	// in bytes. It is also how much of a mapping is populated before it is
-	// touched. As a multiple of 64 it holds whole groups of 8 elements, in which
-	// conversions work, of every dtype that one can convert to.
+	// BlockSize is the number of bytes of a large copy that one goroutine copies at a time. It is
+	// also the number of bytes of a mapping that are populated before they are touched. Conversions
+	// work on groups of 8 elements: as a multiple of 64 bytes, a block holds whole groups of every
+	// dtype to which elements can be converted.
 	BlockSize = 8 << 20
 
-	// BufferSize is the memory for data too small for a block.
+	// BufferSize is the size in bytes of the memory for data that is too small for a
+	// block.
 	BufferSize = 1 << 20
 )
 
-// A Block is reusable memory for data that is gathered or converted on its way
-// to a writer or to a converter.
+// A Block is reusable memory for data that is gathered or converted on its way to a writer or to a
+// converter.
 type Block struct{ Bytes []byte }
 
-var (
-	blocks  = sync.Pool{New: func() any { return &Block{make([]byte, BlockSize)} }}
-	buffers = sync.Pool{New: func() any { return &Block{make([]byte, BufferSize)} }}
-)
+// blocks holds the memory of unused Blocks by its size: BufferSize, and then twice as many bytes
+// each, up to BlockSize. With a single size, a Block of 2 MiB would hold 8 MiB.
+var blocks = [...]sync.Pool{{New: allocate(0)}, {New: allocate(1)}, {New: allocate(2)}, {New: allocate(3)}}
 
-// NewBlock returns a Block of n ≤ BlockSize bytes, uninitialized. The caller
-// frees it.
+// allocate returns a func that allocates a Block for blocks[class].
+func allocate(class int) func() any {
+	return func() any { return &Block{make([]byte, BufferSize<<class)} }
+}
+
+// NewBlock returns a Block of n uninitialized bytes, where n ≤ BlockSize. The caller must free it.
 func NewBlock(n int64) *Block {
 	b := pool(n).Get().(*Block)
 	b.Bytes = b.Bytes[:n]
 	return b
 }
 
+// pool returns the pool of the smallest blocks that hold n bytes.
 func pool(n int64) *sync.Pool {
-	if n > BufferSize {
-		return &blocks
+	class := 0
+	for n > BufferSize<<class {
+		class++
 	}
-	return &buffers
+	return &blocks[class]
 }
 
-// Free makes the memory of b available to NewBlock. A nil Block has none.
+// Free makes the memory of b available to NewBlock. Freeing a nil Block does nothing.
 func (b *Block) Free() {
 	if b != nil {
 		pool(int64(cap(b.Bytes))).Put(b)

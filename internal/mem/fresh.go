@@ -9,16 +9,17 @@ import (
 // hugePage is the size of a huge page on the common systems, in bytes.
 const hugePage = 2 << 20
 
-// hugePagesFrom is the size from which new memory is better filled in huge pages.
+// hugePagesFrom is the size in bytes from which it pays to fill new memory in huge pages.
 const hugePagesFrom = 32 << 20
 
-// Prepare makes the pages of fresh, memory from Extend or Allocate, ready for the n
-// bytes from pos on, which the caller fills next. Page faults are most of the cost
-// of filling new memory. Huge pages take a fifth of the time where the machine has
-// them at hand, and several times as long as small ones where it has not: a virtual
-// machine that has reported its free memory to the host gets each huge page from
-// there. Which of the two it is changes within one allocation. So each huge page is
-// timed, and small ones follow a slow one.
+// Prepare faults in the pages for the n bytes of fresh that start at byte pos, which the
+// caller fills next. fresh is memory from Extend or Allocate.
+//
+// Page faults are most of the cost of filling new memory. Huge pages take a fifth of the
+// time if the machine has free ones, and several times as long as small pages if it has
+// not: a virtual machine that has returned its free memory to the host must get each huge
+// page from there. This can change within one allocation. So Prepare times each huge page,
+// and continues with small pages after a slow one.
 //
 // Several goroutines may prepare parts of one slice.
 func Prepare[T any](fresh []T, pos, n int64) {
@@ -26,7 +27,7 @@ func Prepare[T any](fresh []T, pos, n int64) {
 	if len(b) < hugePagesFrom {
 		return
 	}
-	// The huge pages that begin in these bytes, as far as all of fresh reaches.
+	// These are the huge pages that begin in the n bytes and end within fresh.
 	b = b[pos:]
 	ready := int64(-Address(b) & (hugePage - 1))
 	for ; ready < n && ready+hugePage <= int64(len(b)); ready += hugePage {
@@ -41,24 +42,24 @@ func Prepare[T any](fresh []T, pos, n int64) {
 	}
 }
 
-// supply is that of the machine, which all slices share.
+// supply is the supply of the machine, which all slices share.
 var supply pageSupply
 
-// A pageSupply decides by how long huge pages took whether to ask for more.
+// A pageSupply decides whether to ask for more huge pages, by the time that earlier ones took.
 type pageSupply struct {
 	mu    sync.Mutex
-	quick bool // the last huge page was
-	slow  int  // slow ones in a row
-	small int  // how often the answer is still no
+	quick bool // the last huge page was quick
+	slow  int  // number of slow huge pages in a row
+	small int  // number of calls of ask that will still return false
 }
 
-// slowPage is the time from which a huge page is slow: what small pages of the same
-// size take, 0.7 to 1.4 ms where they were measured. Huge pages took 0.1 to 0.4 ms
-// there, or 4 to 10.
+// slowPage is the time from which a huge page is slow. Small pages of the same total size
+// took 0.7 to 1.4 ms on the machines measured. Huge pages took 0.1 to 0.4 ms there, or 4
+// to 10 ms.
 const slowPage = 1500 * time.Microsecond
 
-// ask reports whether to take a huge page next. After a yes, got has to be called.
-// While pages are not known to be quick, one goroutine tries at a time.
+// ask reports whether to take a huge page next. If it returns true, the caller must call got.
+// As long as huge pages are not known to be quick, only one goroutine tries at a time.
 func (s *pageSupply) ask() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,13 +68,13 @@ func (s *pageSupply) ask() bool {
 		return false
 	}
 	if !s.quick {
-		s.small = math.MaxInt // until got
+		s.small = math.MaxInt // until got is called
 	}
 	return true
 }
 
-// got notes how long a huge page took. The more were slow in a row, the longer it
-// takes until the next try: together the tries of 2 GiB cost about ten slow pages.
+// got records how long a huge page took. The more huge pages were slow in a row, the later
+// the next one is tried: together the tries of 2 GiB cost about ten slow pages.
 func (s *pageSupply) got(took time.Duration) {
 	const longest = 10
 	s.mu.Lock()

@@ -25,6 +25,8 @@ func fill(s *pageSupply, n int, cost func(i int) time.Duration) (huge int) {
 	return huge
 }
 
+// TestHugePagesWhileTheyAreQuick plays a machine whose huge pages are quick, then slow, then quick
+// again, and counts how many are asked for.
 func TestHugePagesWhileTheyAreQuick(t *testing.T) {
 	var s pageSupply
 	quick := func(int) time.Duration { return quickly }

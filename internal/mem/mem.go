@@ -40,25 +40,25 @@ func SliceOf[T any](b []byte) ([]T, bool) {
 	return unsafe.Slice((*T)(p), n)[:n:n], true
 }
 
-// Freeze returns b as a string. Nobody may write to b afterwards.
+// Freeze returns b as a string that shares its memory. Nobody may write to b afterwards.
 func Freeze(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Address returns the address of the first byte of b. Equal addresses are the same
-// memory while both slices are in use.
+// Address returns the address of the first byte of b. Two slices with equal addresses share
+// memory as long as both are in use.
 func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// Contains reports whether b holds the byte at an address.
+// Contains reports whether the byte at this address lies in b.
 func Contains(b []byte, addr uintptr) bool {
 	first := Address(b)
 	return first <= addr && addr-first < uintptr(len(b))
 }
 
-// Touch reads a byte of each page of b. It is not inlined: the compiler would leave out
-// reads whose sum nobody uses.
+// Touch reads a byte of each page of b. It is not inlined, because the compiler would then remove
+// reads whose sum is not used.
 //
 //go:noinline
 func Touch(b []byte) (sum byte) {
-	const page = 4 << 10 // or more
+	const page = 4 << 10 // the smallest page size of any system
 	for ; len(b) > page; b = b[page:] {
 		sum += b[0]
 	}
@@ -68,13 +68,20 @@ func Touch(b []byte) (sum byte) {
 	return sum
 }
 
-// CheckSize refuses memory that cannot be there: allocating it would end the
-// program. Sizes often come from a server or from the header of a sparse file. New
-// memory of such a size is address space until it is filled, so that a claim below
-// the limit costs nothing either.
+// container returns the number of bytes of memory that the cgroups of this process allow, or 0 if
+// they do not limit it or the system has no cgroups. A test replaces it.
+var container = func() int64 { return 0 }
+
+// CheckSize returns an error for a number of bytes that cannot be allocated without ending the
+// program: more than the machine has, or than its container may use. Sizes often come
+// from a server, or from the header of a sparse file. A false size below the limit does no
+// harm, since new memory takes only address space until it is filled.
 func CheckSize(bytes int64) error {
-	const worthwhile = 1 << 30
-	// What Allocate adds fits an int, too.
+	const (
+		worthwhile = 1 << 30
+		contained  = 64 << 20 // containers are smaller
+	)
+	// The size must fit an int even with the bytes that Allocate adds.
 	addressSpace := int64(min(math.MaxInt-2*hugePage, 1<<46))
 	if runtime.GOARCH == "wasm" { // an int has 64 bits there, an address 32
 		addressSpace = math.MaxUint32
@@ -87,18 +94,23 @@ func CheckSize(bytes int64) error {
 			return fmt.Errorf("%d bytes exceed the memory of this machine, %d bytes", bytes, most)
 		}
 	}
+	if bytes >= contained {
+		if most := container(); most > 0 && bytes > most {
+			return fmt.Errorf("%d bytes exceed the limit of memory of this container, %d bytes", bytes, most)
+		}
+	}
 	return nil
 }
 
-// Extend returns dst with n more elements, uninitialized. Large new memory is
-// left untouched.
+// Extend returns dst with n more elements, which are uninitialized. If it allocates a large
+// slice, it does not touch the new memory, so that the caller can call Prepare.
 func Extend[T any](dst []T, n int) []T {
 	if cap(dst)-len(dst) >= n {
 		return dst[:len(dst)+n]
 	}
 	capacity := len(dst) + n
 	if len(dst) > 0 {
-		// As append does for large slices, and below what a 32-bit system has.
+		// This grows as append does for large slices, and stays below the limit of 32-bit systems.
 		capacity = max(capacity, min(cap(dst)+cap(dst)/4, math.MaxInt/SizeOf[T]()))
 	}
 	out := Allocate[T](capacity)
@@ -108,13 +120,13 @@ func Extend[T any](dst []T, n int) []T {
 	return out[:len(dst)+n]
 }
 
-// Allocate returns a slice of n uninitialized elements, which the caller fills,
-// after Prepare if there are many.
+// Allocate returns a slice of n uninitialized elements. The caller fills them, and calls
+// Prepare before if there are many.
 //
-// make clears memory first. For a slice that is overwritten at once this doubled
+// make would clear the memory first. For a slice that is overwritten at once, that doubled
 // the time at 16 MiB, and it faults in every page before huge pages can be
-// requested. The standard library hands out memory without clearing it through
-// strings.Builder. (If it ever stops doing so, nothing breaks.)
+// requested. strings.Builder of the standard library returns memory without clearing it. If
+// it ever stops doing so, nothing breaks.
 func Allocate[T any](n int) []T {
 	const worthwhile = 4 << 10
 	size := n * SizeOf[T]()
@@ -123,7 +135,7 @@ func Allocate[T any](n int) []T {
 	}
 	alignment := 64
 	if size >= hugePagesFrom {
-		alignment = hugePage // and so the blocks of a large copy are
+		alignment = hugePage // so that the blocks of a large copy are also aligned
 	}
 	var b strings.Builder
 	b.Grow(alignment + size)
@@ -131,18 +143,18 @@ func Allocate[T any](n int) []T {
 	content := unsafe.Pointer(unsafe.StringData(b.String()))
 	skip := alignment - int(uintptr(content)&uintptr(alignment-1))
 	s, ok := SliceOf[T](unsafe.Slice((*byte)(unsafe.Add(content, skip)), size))
-	if !ok { // memory of this size is aligned
+	if !ok { // does not happen, since memory of this size is aligned
 		return make([]T, n)
 	}
 	return s
 }
 
-// bigEndian is whether the host keeps the most significant byte first.
+// bigEndian is true if the host stores the most significant byte first.
 var bigEndian = *(*byte)(unsafe.Pointer(&[]uint16{1}[0])) == 0
 
-// SwappedUnit returns the size in bytes of the numbers in a T whose byte order
-// differs between this host and a little-endian file; 0 if none does. The
-// numbers of a complex64 are its two parts.
+// SwappedUnit returns the size in bytes of the numbers in a T if their byte order
+// differs between this host and a little-endian file, otherwise 0. The numbers of a
+// complex64 are its two parts.
 func SwappedUnit[T any]() int {
 	size := SizeOf[T]()
 	if !bigEndian || size == 1 {
@@ -154,7 +166,7 @@ func SwappedUnit[T any]() int {
 	return size
 }
 
-// Swap brings the numbers of Ts from the byte order of the host into that of a file, or
+// Swap converts the numbers of the Ts in b from the byte order of the host to that of a file, or
 // back.
 func Swap[T any](b []byte) {
 	for unit := SwappedUnit[T](); unit > 0 && len(b) >= unit; b = b[unit:] {

@@ -6,23 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Populate faults in the pages of a mapping by one system call. Touched cold,
-// each page would be a fault that holds its thread, on which Go could not run
-// anything else meanwhile. Where the kernel does not know the call (it came with
-// Linux 5.14), or the file is truncated, nothing happens; touching the page then
-// shows what is wrong.
+// Populate faults in the pages of a mapping by one system call. Without it, the first touch
+// of each page is a fault, which blocks a thread on which Go can run nothing else in the
+// meantime. Populate does nothing if the kernel does not have the call, which came with
+// Linux 5.14, or if the file is truncated: touching the page then shows what is wrong.
 func Populate(mapping []byte) {
 	if len(mapping) >= PopulateFrom {
 		unix.Madvise(wholePages(mapping), unix.MADV_POPULATE_READ)
 	}
 }
 
-// Release lets go of the pages of a mapping. The file stays cached; touched again,
-// its pages are faulted in again.
+func init() { container = func() int64 { return cgroupLimit(os.DirFS("/")) } }
+
+// Release removes the pages of a mapping from this process. The file stays cached, and its
+// pages are faulted in again when they are touched.
 func Release(mapping []byte) { unix.Madvise(wholePages(mapping), unix.MADV_DONTNEED) }
 
-// physical returns the size of memory and swap space, 0 if unknown. With its usual
-// setting the kernel refuses an allocation above that.
+// physical returns the size of memory and swap space in bytes, or 0 if it is unknown. With its
+// usual setting the kernel refuses an allocation above that.
 func physical() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -31,8 +32,8 @@ func physical() int64 {
 	return (int64(info.Totalram) + int64(info.Totalswap)) * int64(info.Unit) // each has 32 bits on a 32-bit system
 }
 
-// faultHuge faults in b, which is as large as a huge page and aligned, as one if the
-// system has one. It reports whether the system could be asked.
+// faultHuge faults in b, which is as large as a huge page and aligned like one, as a huge page if
+// the system has a free one. It reports whether the system could be asked.
 func faultHuge(b []byte) bool {
 	if unix.Madvise(b, unix.MADV_HUGEPAGE) != nil {
 		return false

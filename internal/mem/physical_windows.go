@@ -12,12 +12,12 @@ var globalMemoryStatusEx = syscall.NewLazyDLL("kernel32.dll").NewProc("GlobalMem
 type memoryStatus struct {
 	length, load                 uint32
 	totalPhysical, availPhysical uint64
-	totalPageFile, availPageFile uint64 // physical memory included
+	totalPageFile, availPageFile uint64 // these include physical memory
 	totalVirtual, availVirtual   uint64
 	availExtendedVirtual         uint64
 }
 
-// physical returns how much memory this process may still commit, 0 if unknown.
+// physical returns the number of bytes that this process may still commit, or 0 if it is unknown.
 // Go commits the memory of a large slice at once, and the program ends if the
 // system refuses it.
 func physical() int64 {

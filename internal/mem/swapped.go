@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// A Swapped reads numbers of Size bytes, each with its bytes in the other order. R starts with a
-// number and holds whole ones.
+// A Swapped reads numbers of Size bytes from R and reverses the bytes of each. R starts at the
+// beginning of a number and holds whole numbers only.
 type Swapped struct {
 	R    io.ReaderAt
 	Size int
 }
 
 func (s Swapped) ReadAt(p []byte, off int64) (int, error) {
-	skip := int(off % int64(s.Size)) // bytes of a number before p
+	skip := int(off % int64(s.Size)) // bytes of the first number that come before p
 	all := p
 	if skip > 0 || len(p)%s.Size > 0 {
 		all = make([]byte, (skip+len(p)+s.Size-1)/s.Size*s.Size)

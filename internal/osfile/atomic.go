@@ -1,8 +1,9 @@
-// Package osfile opens and creates files of the operating system: regular ones
-// only, and new ones atomically and durably.
+// Package osfile opens and creates files of the operating system. It opens only regular files, and
+// creates new files atomically and durably.
 package osfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,40 +11,73 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 )
 
-// An Atomic is a new file that takes its name only when it is complete and
-// flushed to the disk. Its life is Create, Reserve, WriteAt, Finish, Commit;
-// Abort ends it at any point. Errors name the target, not the temporary file.
+// An Atomic is a new file that gets its name only when it is complete and flushed to the disk. Its
+// methods are called in this order: Reserve, WriteAt, Finish, Commit. Abort ends it at any point.
+// Errors name the target, not the temporary file.
 type Atomic struct {
-	file  File
-	name  string // the name it will have
-	temp  string // the name it has, "" if none
-	tag   string // of temporary names
-	named bool   // it was renamed
-	ended bool   // it was renamed or removed
+	file     File
+	name     string // name that the file will have
+	temp     string // temporary name of the file, "" if it has none
+	settings Settings
+	named    bool // whether Rename has given the file its name, and TakeBack has not removed it
+	ended    bool // whether the file was renamed or removed
 }
 
 // TempPrefix starts the names of temporary files, which end in .tmp.
 const TempPrefix = ".safetensors-"
 
-// Create creates a file in the folder of name, because a rename is atomic only within
-// one file system. Where the system can, the file has no name before Commit: a process
-// that is killed leaves nothing. Elsewhere it has a temporary one.
+// SaverTag marks the temporary files of savers that lock the folder to which they write, as
+// WriteShards does. A process that holds the lock may remove all files with this tag, because their
+// savers have ended.
+const SaverTag = "shards-"
+
+// TempName returns a new random name for a temporary file in a folder. A file that is created under
+// such a name, to be renamed later, has the tag from the beginning.
+func TempName(dir, tag string) string {
+	return filepath.Join(dir, fmt.Sprintf("%s%s%016x.tmp", TempPrefix, tag, rand.Uint64()))
+}
+
+// tagOf returns the tag in a name that TempName has returned, and "" for any other name.
+func tagOf(name string) string {
+	base, ok := strings.CutPrefix(filepath.Base(name), TempPrefix)
+	digits := len(base) - len("0123456789abcdef.tmp")
+	if !ok || digits < 0 || !strings.HasSuffix(base, ".tmp") {
+		return ""
+	}
+	return base[:digits]
+}
+
+// Create creates a file in the folder of name, because a rename is atomic only within one file
+// system. If the system allows it, the file has no name before Commit, so that a process that is
+// killed leaves nothing behind. Otherwise it has a temporary name.
 //
-// If name is a regular file, the new one gets its mode, from the first moment on: what
-// only its owner could read, nobody else can read meanwhile. It gets its owner and
-// group where the system permits that.
-func Create(name string) (*Atomic, error) { return CreateTagged(name, "") }
+// If name is a regular file, the new file gets its mode. It has that mode from the beginning, so
+// that no one else can read what only the owner could read. It also gets the owner and the group,
+// if the system permits that.
+func Create(name string) (*Atomic, error) { return Settings{}.Create(name) }
 
-// CreateTagged is Create with a tag in temporary names, by which RemoveTagged finds the
-// file, should it be left over.
-func CreateTagged(name, tag string) (*Atomic, error) { return create(name, tag, createUnnamed) }
+// Save creates a file, calls write to fill it, and gives it its name.
+func Save(name string, write func(*Atomic) error) error { return Settings{}.Save(name, write) }
 
-// Save has write write a file of Create, and gives it its name.
-func Save(name string, write func(*Atomic) error) error {
-	a, err := Create(name)
+// Settings are settings for new files. The funcs Create and Save use the zero Settings.
+type Settings struct {
+	Tag string // part of temporary names, by which RemoveTagged finds files that are left over
+	// Mode has the permissions of a new file before the umask, and the most permissions that a file
+	// that replaces another one gets. 0 means 0666, and no limit for a file that replaces another
+	// one.
+	Mode fs.FileMode
+}
+
+// Create is like the func Create, but uses the settings s.
+func (s Settings) Create(name string) (*Atomic, error) { return s.create(name, createUnnamed) }
+
+// Save is like the func Save, but uses the settings s.
+func (s Settings) Save(name string, write func(*Atomic) error) error {
+	a, err := s.Create(name)
 	if err != nil {
 		return err
 	}
@@ -57,23 +91,25 @@ func Save(name string, write func(*Atomic) error) error {
 	return a.Commit()
 }
 
-// Another creates a file in the folder of a, as a was created, except that it has a
-// temporary name if named is set. Without one, a file stays open until Rename.
+// Another creates a file in the folder of a, with the settings of a. If named is true, it has a
+// temporary name. A file without a name stays open until Rename.
 func (a *Atomic) Another(name string, named bool) (*Atomic, error) {
 	if named || a.temp != "" {
-		return create(name, a.tag, createTemp)
+		return a.settings.create(name, createTemp)
 	}
-	return create(name, a.tag, createUntried)
+	return a.settings.create(name, createUntried)
 }
 
-// create creates a file by means of a func that returns it with its temporary name.
-func create(name, tag string, in func(dir, tag string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
-	if name == "" { // which looks like that of a new file until the rename
+// create creates a file by calling in, which returns the file and its temporary name, "" if it has
+// none.
+func (s Settings) create(name string, in func(dir, tag string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
+	if name == "" { // an empty name would fail only at the rename
 		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrNotExist}
 	}
+	s.Tag = cmp.Or(s.Tag, tagOf(name))
 	old, err := system.Lstat(name)
 	replaces := err == nil && old.Mode()&fs.ModeSymlink == 0
-	mode := fs.FileMode(0o666)
+	mode := cmp.Or(s.Mode, 0o666)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -81,15 +117,22 @@ func create(name, tag string, in func(dir, tag string, mode fs.FileMode) (File, 
 		if err := checkRegular("replace", name, old); err != nil {
 			return nil, err
 		}
-		mode = old.Mode().Perm()
+		mode = old.Mode().Perm() & cmp.Or(s.Mode, fs.ModePerm)
 	}
-	f, temp, err := in(filepath.Dir(name), tag, mode|0o200) // it is written through f
+	f, temp, err := in(filepath.Dir(name), s.Tag, mode|0o200) // the owner must be able to write it through f
 	if err != nil {
-		return nil, fail("create", name, err)
+		err = fail("create", name, err)
+		if !errors.Is(err, syscall.EPERM) { // an immutable directory also returns EPERM
+			err = required("create a file in which any part can be written", err)
+		}
+		return nil, err
 	}
-	a := &Atomic{file: f, name: name, temp: temp, tag: tag}
-	if replaces {
-		if err := inherit(f, old); err != nil {
+	a := &Atomic{file: f, name: name, temp: temp, settings: s}
+	if !replaces {
+		old = nil
+	}
+	if replaces || mode&0o200 == 0 {
+		if err := inherit(f, old, mode); err != nil {
 			a.Abort()
 			return nil, a.fail("chmod", err)
 		}
@@ -106,41 +149,42 @@ func createTemp(dir, tag string, mode fs.FileMode) (f File, temp string, err err
 	return f, temp, err
 }
 
-// newName gives a file a new random name in a folder by means of bind, which fails if
-// there is such a name.
+// newName gives a file a new random name in a folder. It calls bind with a name, which must fail if
+// that name exists.
 func newName(dir, tag string, bind func(name string) error) (string, error) {
-	const tries = 100 // random numbers do not meet; some file systems call every name taken
+	const tries = 100 // random names do not collide, but some file systems report every name as taken
 	for i := 1; ; i++ {
-		name := filepath.Join(dir, fmt.Sprintf("%s%s%016x.tmp", TempPrefix, tag, rand.Uint64()))
+		name := TempName(dir, tag)
 		if err := bind(name); !errors.Is(err, fs.ErrExist) || i == tries {
 			return name, err
 		}
 	}
 }
 
-// inherit gives f the owner, the group and the mode of the file that it replaces.
-// The owner and the group are kept where the system permits it. The mode is set
-// only if the umask changed it: some file systems allow no change.
-func inherit(f File, old fs.FileInfo) error {
-	if runtime.GOOS == "windows" { // whose only mode bit says whether a file is writable
+// inherit sets the mode of f. If old is not nil, it also gives f the owner and the group of that
+// file, if the system permits it. It sets the mode only if it differs, because some file systems
+// allow no change.
+func inherit(f File, old fs.FileInfo, mode fs.FileMode) error {
+	if runtime.GOOS == "windows" { // there, the only bit of a mode is whether a file is writable
 		return nil
 	}
 	now, err := f.Stat()
 	if err != nil {
-		return err
+		return unlessMissing(err)
 	}
-	chown(f, now, old)
-	if mode := old.Mode().Perm(); mode != now.Mode().Perm() {
+	if old != nil {
+		chown(f, now, old)
+	} else {
+		mode &= now.Mode().Perm() // the umask also applies
+	}
+	if mode != now.Mode().Perm() {
 		err = f.Chmod(mode)
 	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
-	return err
+	return unlessMissing(err)
 }
 
-// fail returns an error of an operation on a temporary file, nil if there is none, as one
-// on its target.
+// fail returns an error of an operation on a temporary file as an error of the operation on its
+// target. It returns nil if err is nil.
 func fail(op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -157,37 +201,39 @@ func fail(op, name string, err error) error {
 
 func (a *Atomic) fail(op string, err error) error { return fail(op, a.name, err) }
 
-// Reserve makes the file size bytes long and, where the system can, reserves the
-// space on the disk, so that a full disk shows before anything is written.
+// Reserve makes the file size bytes long and reserves the space on the disk, so that a full disk is
+// an error before anything is written. If the file system can do neither, that is not an error: the
+// file then grows as it is written.
 func (a *Atomic) Reserve(size int64) error {
 	if size == 0 {
 		return nil
 	}
 	err := a.file.Allocate(size)
-	if errors.Is(err, errors.ErrUnsupported) {
-		err = a.file.Truncate(size)
+	if isMissing(err) {
+		err = unlessMissing(a.file.Truncate(size))
 	}
 	return a.fail("reserve space", err)
 }
 
-// WriteAt implements io.WriterAt. The system starts to flush the bytes at once.
+// WriteAt implements io.WriterAt. It also lets the system start to flush the bytes.
 func (a *Atomic) WriteAt(b []byte, off int64) (int, error) {
 	n, err := a.file.WriteAt(b, off)
 	if err != nil {
-		return n, a.fail("write", err)
+		return n, required("write any part of a file", a.fail("write", err))
 	}
 	a.file.StartWriteback(off, int64(n))
 	return n, nil
 }
 
-// Finish flushes the data to the disk and closes the file: after a crash, a name
-// must not be there without its data. A file without a name stays open until it has one.
+// Finish flushes the data to the disk and closes the file, because after a crash there must be no
+// name without its data. If the file system cannot flush, Finish only closes the file. A file
+// without a name stays open until it has a name.
 //
-// An interrupted close has closed the file on every system that Go runs on, and nothing
-// is left to be written then.
+// An interrupted close is not an error: on every system that Go supports, the file is then closed,
+// and nothing is left to be written.
 func (a *Atomic) Finish() error {
-	if err := a.file.Sync(); err != nil {
-		return a.fail("sync", err)
+	if err := a.sync(); err != nil {
+		return err
 	}
 	if a.temp == "" {
 		return nil
@@ -198,6 +244,8 @@ func (a *Atomic) Finish() error {
 	return nil
 }
 
+func (a *Atomic) sync() error { return a.fail("sync", unlessMissing(a.file.Sync())) }
+
 // Commit gives the finished file its name and flushes the folder, as Named does.
 func (a *Atomic) Commit() error { return Named(a.name, a.Rename) }
 
@@ -207,10 +255,9 @@ func (a *Atomic) Rename() error {
 		if err := a.link(); err != nil {
 			return err
 		}
-		defer a.file.Close() // it would only delay the rename: all is flushed
+		defer a.file.Close() // closing it before would only delay the rename, since everything is flushed
 	}
-	if err := system.Rename(a.temp, a.name); err != nil {
-		err = a.fail("rename", err)
+	if err := Rename(a.temp, a.name); err != nil {
 		if runtime.GOOS == "windows" {
 			err = fmt.Errorf("%w (on Windows a file that is open or mapped cannot be replaced: Close it first)", err)
 		}
@@ -220,8 +267,8 @@ func (a *Atomic) Rename() error {
 	return nil
 }
 
-// TakeBack removes the file again if Rename has given it its name. What had the name
-// before does not come back.
+// TakeBack removes the file if Rename has given it its name. It does not restore a file that had
+// that name before.
 func (a *Atomic) TakeBack() {
 	if a.named {
 		system.Remove(a.name)

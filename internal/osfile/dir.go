@@ -6,30 +6,29 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 )
 
-// A Dir is an open folder whose names can be flushed.
+// A Dir is an open folder whose names can be flushed to the disk.
 type Dir struct{ Folder }
 
-// OpenDir opens a folder.
+// OpenDir opens a folder. If the file system does not support that, Sync of the result does
+// nothing.
 func OpenDir(name string) (*Dir, error) {
 	f, err := system.OpenDir(name)
+	if isMissing(err) {
+		return &Dir{noFolder{}}, nil
+	}
 	return &Dir{f}, err
 }
 
-// Sync flushes the names in the folder, where its file system has such a call.
-func (d *Dir) Sync() error {
-	err := d.Folder.Sync()
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) { // it has none
-		return nil
-	}
-	return err
-}
+// Sync flushes the names in the folder. It does nothing if the file system does not support that.
+func (d *Dir) Sync() error { return unlessMissing(d.Folder.Sync()) }
 
-// Named calls bind, which gives a file its name, and flushes the folder. It opens the
-// folder first, so that an error of that leaves what has the name as it was. An error of
-// the flush comes after the rename, and says so.
+// Named calls bind, which must give a file its name, and then flushes the folder. It opens the
+// folder first: if that fails, the file with that name is unchanged. If the flush fails, the rename
+// has happened, and the error says so.
 func Named(name string, bind func() error) error {
 	dir, err := OpenDir(filepath.Dir(name))
 	if err != nil {
@@ -45,14 +44,19 @@ func Named(name string, bind func() error) error {
 	return nil
 }
 
+// Stat describes a file or a folder.
+func Stat(name string) (fs.FileInfo, error) { return system.Stat(name) }
+
 // ReadDir returns the sorted entries of a folder.
 func ReadDir(name string) ([]fs.DirEntry, error) { return system.ReadDir(name) }
 
-// Remove removes a file. That is durable when its folder has been synced.
-func Remove(name string) error { return system.Remove(name) }
+// Remove removes a file. The removal is durable once the folder has been synced.
+func Remove(name string) error {
+	return requiredOr("remove a file here", "remove it by other means, or save to an empty folder", system.Remove(name))
+}
 
-// RemoveTagged removes the temporary files with a tag from a folder. Those that it
-// cannot remove stay.
+// RemoveTagged removes the temporary files with a tag from a folder. It ignores errors of removing
+// a file.
 func RemoveTagged(dir, tag string) error {
 	entries, err := system.ReadDir(dir)
 	if err != nil {
@@ -66,15 +70,20 @@ func RemoveTagged(dir, tag string) error {
 	return nil
 }
 
-// MkdirAll creates a folder, and those above it that are missing, and flushes their
-// names: what is in a folder is not durable before the folder is. If that fails, it
-// removes the folder again, lest the next call take it for durable.
+// MkdirAll creates a folder, and missing folders above it. It flushes their names, because the
+// files in a folder are not durable before the folder is. If the flush fails, it removes the folder
+// again, and leaves nothing behind.
+//
+// It also flushes the name of a folder that exists. Another process may have created the folder a
+// moment ago, without having flushed its name yet.
 func MkdirAll(name string) error {
 	name = filepath.Clean(name)
 	info, err := system.Stat(name)
 	switch {
 	case err == nil && !info.IsDir():
 		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+	case err == nil:
+		return flushName(name)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -86,7 +95,7 @@ func MkdirAll(name string) error {
 	}
 	err = system.Mkdir(name, 0o777)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may have created it just now
-		return err
+		return requiredOr("create a folder here", "create it by other means, or "+Instead, err)
 	}
 	created := err == nil
 	if err := syncDir(parent); err != nil {
@@ -96,6 +105,24 @@ func MkdirAll(name string) error {
 		return err
 	}
 	return nil
+}
+
+// flushName flushes the name of an existing folder in its parent. The names above are durable
+// already, because MkdirAll creates a folder only after it has flushed those. A parent that this
+// process may not read is left alone: no process of this user creates folders in it.
+//
+// One flush of a folder without changes takes 0.6 ms on ext4, a small save 10 ms. There is no
+// cheaper proof: a folder that this process has flushed may have been removed and created again.
+func flushName(name string) error {
+	d, err := OpenDir(name + string(filepath.Separator) + "..") // Dir is wrong for links, and for names such as ..
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }
 
 // syncDir opens and flushes a folder.
@@ -108,14 +135,49 @@ func syncDir(name string) error {
 	return d.Sync()
 }
 
-// ErrLocked is the error of a System for a folder that somebody else has locked.
+// ErrLocked is the error of a System for a folder that is locked already.
 var ErrLocked = errors.New("somebody else has locked it")
 
-// Lock locks a folder, for all that lock it, until unlock is called or the process
-// ends. It reports false if it is locked already. Where the file system has no locks,
-// or shows them to one machine only, it keeps nobody out.
+// held has the cleaned names of the folders that this process has locked with Hold.
+var held sync.Map
+
+// Lock locks a folder until unlock is called or the process ends. It excludes other callers of
+// Lock, and returns false if the folder is locked already. On a file system without locks, or with
+// locks that other machines do not see, it does not exclude these.
 func Lock(dir string) (unlock func(), ok bool) {
-	unlock, err := system.Lock(dir)
+	if _, ok := held.Load(filepath.Clean(dir)); ok {
+		return func() {}, true
+	}
+	return lock(dir)
+}
+
+// Hold locks a folder as Lock does. It is for a program that calls several savers, one after the
+// other, while no other process may write to the folder. Until release is called, Lock succeeds for
+// the same name in this process, but Hold does not.
+func Hold(dir string) (release func(), ok bool) {
+	unlock, ok := lock(dir)
+	if !ok {
+		return unlock, false
+	}
+	name := filepath.Clean(dir)
+	held.Store(name, nil)
+	return func() {
+		held.Delete(name)
+		unlock()
+	}, true
+}
+
+// Share locks a folder. It excludes callers of Lock and Hold, but not other callers of Share. It
+// does not go through the System, so that tests cannot replace it.
+func Share(dir string) (unlock func(), ok bool) {
+	return locked(lockDir(dir, true))
+}
+
+func lock(dir string) (unlock func(), ok bool) { return locked(system.Lock(dir)) }
+
+// locked returns the result of a lock: false if another process has the lock. Any other error means
+// that there are no locks, and so no process has one.
+func locked(unlock func(), err error) (func(), bool) {
 	if err != nil {
 		unlock = func() {}
 	}

@@ -7,15 +7,32 @@ import (
 	"sync"
 )
 
-// locked holds the folders that this process has locked: others are not kept out.
-var locked sync.Map
+// locks counts how often this process has locked each folder. -1 stands for a lock that is not
+// shared. Other processes are not excluded.
+var locks = struct {
+	sync.Mutex
+	of map[string]int
+}{of: make(map[string]int)}
 
-func (osSystem) Lock(dir string) (unlock func(), err error) {
+func lockDir(dir string, shared bool) (unlock func(), err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	if _, taken := locked.LoadOrStore(dir, nil); taken {
+	locks.Lock()
+	defer locks.Unlock()
+	n := locks.of[dir]
+	if n < 0 || n > 0 && !shared {
 		return nil, ErrLocked
 	}
-	return func() { locked.Delete(dir) }, nil
+	locks.of[dir] = n + 1
+	if !shared {
+		locks.of[dir] = -1
+	}
+	return func() {
+		locks.Lock()
+		defer locks.Unlock()
+		if locks.of[dir]--; locks.of[dir] <= 0 {
+			delete(locks.of, dir)
+		}
+	}, nil
 }

@@ -7,16 +7,20 @@ import (
 	"syscall"
 )
 
-// Lock locks the folder itself, which leaves no file. NFS refuses that.
-func (osSystem) Lock(dir string) (unlock func(), err error) {
+// lockDir locks the folder itself, so that there is no file to remove. NFS does not support that.
+func lockDir(dir string, shared bool) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	err = retryInterrupted(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
+	how := syscall.LOCK_EX | syscall.LOCK_NB
+	if shared {
+		how = syscall.LOCK_SH | syscall.LOCK_NB
+	}
+	err = retryInterrupted(func() error { return syscall.Flock(int(f.Fd()), how) })
 	if err == nil {
 		return func() {
-			syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a forked child holds f until it execs
+			syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a forked child holds f until it executes another program
 			f.Close()
 		}, nil
 	}

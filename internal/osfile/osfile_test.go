@@ -69,6 +69,7 @@ func TestAtomic(t *testing.T) {
 	require.Equal(t, "new", string(must(os.ReadFile(name))))
 }
 
+// TestErrorsNameTheTarget: errors of an atomic file name the target, not the temporary file.
 func TestErrorsNameTheTarget(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "missing", "file")
 	_, err := Create(name)
@@ -95,6 +96,7 @@ func TestErrorsNameTheTarget(t *testing.T) {
 	}
 }
 
+// TestOnlyRegularFiles: directories and devices are refused, and so are files above a limit.
 func TestOnlyRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Create(dir)
@@ -130,6 +132,7 @@ func TestPipeIsNotWaitedFor(t *testing.T) {
 	require.ErrorContains(t, err, "is a named pipe")
 }
 
+// TestFoldersSync flushes a folder, where the system can.
 func TestFoldersSync(t *testing.T) {
 	dir := must(OpenDir(t.TempDir()))
 	require.NoError(t, dir.Sync())
@@ -210,11 +213,12 @@ func TestTakeBack(t *testing.T) {
 	requireOnly(t, dir, "file")
 }
 
+// TestRemoveTagged removes the temporary files with a tag, and no other files.
 func TestRemoveTagged(t *testing.T) {
 	dir := t.TempDir()
 	var left []*Atomic
 	for _, tag := range []string{"", "a-", "b-", "a-"} {
-		first := must(CreateTagged(filepath.Join(dir, "file"), tag))
+		first := must(Settings{Tag: tag}.Create(filepath.Join(dir, "file")))
 		a := must(first.Another(filepath.Join(dir, "file"), true))
 		first.Abort()
 		require.NoError(t, a.Finish())
@@ -227,6 +231,7 @@ func TestRemoveTagged(t *testing.T) {
 	require.ErrorIs(t, RemoveTagged(filepath.Join(dir, "missing"), "a-"), fs.ErrNotExist)
 }
 
+// TestMkdirAll creates folders whose names are relative, absolute, nested or there already.
 func TestMkdirAll(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"a", "b/c/d", "b/c/d/", "b/e", ".", filepath.Join(t.TempDir(), "x", "y")} {
@@ -241,6 +246,41 @@ func TestMkdirAll(t *testing.T) {
 		require.ErrorAs(t, MkdirAll(filepath.FromSlash(name)), &path)
 		require.Contains(t, path.Path, "file")
 	}
+}
+
+// TestMkdirAllThere: the parent of a folder that exists is flushed, also where the name of the folder
+// is a link or ends in dots. It is left alone if it may not be read.
+func TestMkdirAllThere(t *testing.T) {
+	dir := must(filepath.EvalSymlinks(t.TempDir()))
+	t.Chdir(dir)
+	require.NoError(t, os.MkdirAll(filepath.Join("a", "b"), 0o777))
+	parents := map[string]string{"a": dir, filepath.Join("a", "b"): filepath.Join(dir, "a"), ".": filepath.Dir(dir)}
+	lexical := runtime.GOOS == "wasip1" || runtime.GOOS == "windows" // there link/.. is the folder of the link
+	if !lexical && os.Symlink(filepath.Join("a", "b"), "link") == nil {
+		parents["link"] = filepath.Join(dir, "a")
+	}
+	for name, parent := range parents {
+		var opened []string
+		restore := Wrap(func(s System) System { return openings{s, &opened} })
+		require.NoError(t, MkdirAll(name))
+		restore()
+		require.Len(t, opened, 1, name)
+		want, got := must(os.Stat(parent)), must(os.Stat(opened[0]))
+		require.True(t, os.SameFile(want, got), "%s is flushed for %s", opened[0], name)
+	}
+	defer Wrap(func(s System) System { return refusingSystem{s} })()
+	require.NoError(t, MkdirAll("a"))
+}
+
+// An openings notes which folders are opened.
+type openings struct {
+	System
+	names *[]string
+}
+
+func (s openings) OpenDir(name string) (Folder, error) {
+	*s.names = append(*s.names, name)
+	return s.System.OpenDir(name)
 }
 
 // A refusingSystem cannot open folders.

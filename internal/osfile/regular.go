@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// OpenRegular opens a regular file and returns its size in bytes. It never waits for the
-// writer of a named pipe, and looks before it opens, since opening a device can have
+// OpenRegular opens a regular file and returns its size in bytes. It never waits for the writer of
+// a named pipe. It checks the kind of the file before it opens it, since opening a device can have
 // effects.
 func OpenRegular(name string) (*os.File, int64, error) {
 	info, err := os.Stat(name)
@@ -24,7 +24,7 @@ func OpenRegular(name string) (*os.File, int64, error) {
 	return openNow(name)
 }
 
-// openNow opens a file that was regular, which may be another one by now.
+// openNow opens a file that was regular, but may have been replaced since.
 func openNow(name string) (*os.File, int64, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|noWait, 0)
 	return regular(name, f, err)
@@ -36,7 +36,8 @@ func OpenFS(fsys fs.FS, name string) (fs.File, int64, error) {
 	return regular(name, f, err)
 }
 
-// regular returns the size of a file that was opened, or closes it if it is not regular.
+// regular returns f and its size in bytes. If f is not a regular file, it closes f and returns an
+// error.
 func regular[F fs.File](name string, f F, err error) (F, int64, error) {
 	var none F
 	if err != nil {
@@ -53,30 +54,32 @@ func regular[F fs.File](name string, f F, err error) (F, int64, error) {
 	return f, info.Size(), nil
 }
 
-// FS is the regular files and the folders of the operating system, by its names for them.
+// FS is a file system of the regular files and the folders of the operating system, with names of
+// the operating system.
 type FS struct{}
 
 func (FS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
 func (FS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+func (FS) ReadLink(name string) (string, error)       { return os.Readlink(name) }
 
 func (FS) Open(name string) (fs.File, error) {
 	f, _, err := OpenRegular(name)
 	if err != nil {
-		return nil, err // not a nil *os.File
+		return nil, err // not a nil *os.File, which would be an fs.File that is not nil
 	}
 	return f, nil
 }
 
-// A Tree is where files are: in the operating system or in an fs.FS.
+// A Tree is a file system in which files are opened: that of the operating system, or an fs.FS.
 type Tree struct {
 	FS   fs.FS
-	Join func(...string) string // of a folder and a local, slash-separated name, or ..
+	Join func(...string) string // joins the name of a folder with a local, slash-separated name or ..
 }
 
-// OS is the files of the operating system.
+// OS is the Tree of the operating system.
 var OS = Tree{FS{}, filepath.Join}
 
-// TreeOf returns an fs.FS in which a file or folder of that name will be opened.
+// TreeOf returns the Tree of an fs.FS. It checks name, which will be opened in it.
 func TreeOf(fsys fs.FS, name string) (Tree, error) {
 	var err error
 	switch {
@@ -88,15 +91,29 @@ func TreeOf(fsys fs.FS, name string) (Tree, error) {
 	return Tree{fsys, path.Join}, err
 }
 
-// IsDir reports whether there is a folder of that name.
-func (t Tree) IsDir(name string) bool {
+// IsDir reports whether there is a folder with this name. It is not an error if the name does not
+// exist, or if the file system has no Stat.
+func (t Tree) IsDir(name string) (bool, error) {
 	info, err := fs.Stat(t.FS, name)
-	return err == nil && info.IsDir()
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errors.ErrUnsupported) {
+		return false, nil // opening the file will return the error
+	}
+	return err == nil && info.IsDir(), err
 }
 
-// ReadRegular returns the content of a regular file of at most max bytes.
-func ReadRegular(name string, max int64) ([]byte, error) {
-	f, _, err := OpenRegular(name)
+// ReadRegular returns the content of a regular file of the operating system. A file of more than
+// max bytes is an error.
+func ReadRegular(name string, max int64) ([]byte, error) { return OS.ReadRegular(name, max) }
+
+// ReadRegular returns the content of a regular file. A file of more than max bytes is an error. It
+// checks the kind of the file before it opens it, as OpenRegular does.
+func (t Tree) ReadRegular(name string, max int64) ([]byte, error) {
+	if info, err := fs.Stat(t.FS, name); err != nil {
+		return nil, err
+	} else if err := checkRegular("open", name, info); err != nil {
+		return nil, err
+	}
+	f, _, err := OpenFS(t.FS, name)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +125,7 @@ func ReadRegular(name string, max int64) ([]byte, error) {
 	return data, err
 }
 
-// checkRegular returns an error naming the kind of file unless it is a regular one.
+// checkRegular returns an error that names the kind of a file, unless the file is regular.
 func checkRegular(op, name string, info fs.FileInfo) error {
 	kind := "not a regular file"
 	switch mode := info.Mode(); {

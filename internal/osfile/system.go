@@ -7,18 +7,18 @@ import (
 	"runtime"
 )
 
-// A System is the operating system as a save sees it: all that a save does to files
-// and folders goes through it. Interrupted calls are repeated below it, as package
-// os does; a close is not, because its descriptor is gone.
+// A System provides all operations on files and folders that a save needs. Tests replace it to
+// inject faults. An implementation repeats interrupted calls, as package os does, except for Close,
+// because its descriptor is gone.
 type System interface {
 	Stat(name string) (fs.FileInfo, error)
 	Lstat(name string) (fs.FileInfo, error)
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Mkdir(name string, mode fs.FileMode) error
-	Create(name string, mode fs.FileMode) (File, error) // fails if there is such a name
+	Create(name string, mode fs.FileMode) (File, error) // fails if the name exists
 	CreateUnnamed(dir string, mode fs.FileMode) (File, error)
 	OpenDir(name string) (Folder, error)
-	Lock(dir string) (unlock func(), err error) // ErrLocked if it is locked
+	Lock(dir string) (unlock func(), err error) // returns ErrLocked if the folder is locked
 	Rename(from, to string) error
 	Remove(name string) error
 }
@@ -26,14 +26,14 @@ type System interface {
 // A File is a new file of a System.
 type File interface {
 	io.WriterAt
-	Link(name string) error // of a file without a name, once; fails if there is such a name
-	Kept() bool             // of one: whether what Sync flushes before Link is there after a crash
+	Link(name string) error // names a file that has no name; can be called once; fails if the name exists
+	Kept() bool             // for such a file, whether data that Sync flushes before Link survives a crash
 	Stat() (fs.FileInfo, error)
 	Chmod(mode fs.FileMode) error
 	Chown(uid, gid int) error
-	Allocate(size int64) error   // makes it size bytes long and reserves the space; errors.ErrUnsupported where the system cannot
-	Truncate(size int64) error   // makes it size bytes long
-	StartWriteback(off, n int64) // starts to flush n bytes, from off on
+	Allocate(size int64) error   // makes the file size bytes long and reserves the space
+	Truncate(size int64) error   // makes the file size bytes long
+	StartWriteback(off, n int64) // starts to flush n bytes from off on
 	Sync() error
 	Close() error
 }
@@ -44,18 +44,18 @@ type Folder interface {
 	Close() error
 }
 
-// system is what saves go through: the real one, except in tests.
+// system is the System that saves use. Only Wrap replaces it.
 var system System = osSystem{}
 
-// Wrap is for tests: until restore is called, saves go through what wrap makes of
-// the present System. No save may be in progress when either is called.
+// Wrap replaces the System by wrap of the present one, until restore is called. It is for tests. No
+// save may be in progress when either is called.
 func Wrap(wrap func(System) System) (restore func()) {
 	old := system
 	system = wrap(old)
 	return func() { system = old }
 }
 
-// An osSystem is package os.
+// An osSystem is the System that uses package os.
 type osSystem struct{ FS }
 
 func (osSystem) Lstat(name string) (fs.FileInfo, error)    { return os.Lstat(name) }
@@ -64,7 +64,7 @@ func (osSystem) Rename(from, to string) error              { return os.Rename(fr
 func (osSystem) Remove(name string) error                  { return os.Remove(name) }
 
 func (osSystem) Create(name string, mode fs.FileMode) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	return osFile{f}, err
 }
 
@@ -76,11 +76,13 @@ func (osSystem) OpenDir(name string) (Folder, error) {
 	return os.Open(name)
 }
 
-// A noFolder stands for a folder where folders cannot be flushed.
+// A noFolder stands for a folder on systems that cannot flush folders.
 type noFolder struct{}
 
 func (noFolder) Sync() error  { return nil }
 func (noFolder) Close() error { return nil }
 
-// An osFile is a file of package os.
+func (osSystem) Lock(dir string) (unlock func(), err error) { return lockDir(dir, false) }
+
+// An osFile is a File that uses package os.
 type osFile struct{ *os.File }

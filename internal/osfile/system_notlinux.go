@@ -14,11 +14,11 @@ func (osFile) Link(string) error    { return errors.ErrUnsupported }
 func (osFile) Kept() bool           { return false }
 func (osFile) Allocate(int64) error { return errors.ErrUnsupported }
 
-// StartWriteback does nothing: the sync at the end flushes everything.
+// StartWriteback does nothing, because the sync at the end flushes everything.
 func (osFile) StartWriteback(int64, int64) {}
 
-// Cached cannot tell.
+// Cached returns false, because this system cannot tell.
 func Cached(*os.File, int64) bool { return false }
 
-// ReadAhead leaves readahead to the system.
+// ReadAhead does nothing: readahead is left to the system.
 func ReadAhead(*os.File, int64, int64) {}

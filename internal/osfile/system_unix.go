@@ -7,12 +7,11 @@ import (
 	"syscall"
 )
 
-// noWait has the opening of a named pipe return at once. It changes nothing of regular
-// files.
+// noWait lets the opening of a named pipe return at once. It has no effect on regular files.
 const noWait = syscall.O_NONBLOCK
 
-// retryInterrupted calls f until no signal interrupts it, as package os does with
-// its own calls: the runtime sends signals to preempt goroutines.
+// retryInterrupted calls f until no signal interrupts it, as package os does for its own calls: the
+// runtime sends signals to preempt goroutines.
 func retryInterrupted(f func() error) error {
 	for {
 		if err := f(); err != syscall.EINTR {
@@ -21,8 +20,9 @@ func retryInterrupted(f func() error) error {
 	}
 }
 
-// chown gives f the owner and the group of old, if they differ. Only root may give
-// a file away; others may choose among their groups. What the system refuses stays.
+// chown gives f the owner and the group of old, if they differ from now. Only root may change the
+// owner; other users may choose among their groups. If the system refuses a change, the present
+// owner or group stays.
 func chown(f File, now, old fs.FileInfo) {
 	want, ok := old.Sys().(*syscall.Stat_t)
 	have, same := now.Sys().(*syscall.Stat_t)

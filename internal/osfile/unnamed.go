@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// createUnnamed creates a file without a name, if it can have one later, or else one
-// with a temporary name.
+// createUnnamed creates a file without a name, if a file can get a name later. Otherwise it creates
+// one with a temporary name.
 //
-// Whether it can depends on the file system, on what a sandbox permits and on whether
-// /proc is mounted. Another file that gets a name and loses it again shows it, so that
-// no save fails for it at its end; the same file could not get a name a second time.
+// Whether a file can get a name later depends on the file system, on the sandbox and on whether
+// /proc is mounted. createUnnamed tries it with another file, which it names and removes, so that
+// no save fails for this reason at its end. The file itself could not get a name a second time.
 func createUnnamed(dir, tag string, mode fs.FileMode) (File, string, error) {
 	trial, err := openMasked(dir, mode)
 	if err != nil {
@@ -23,13 +23,14 @@ func createUnnamed(dir, tag string, mode fs.FileMode) (File, string, error) {
 		return createTemp(dir, tag, mode)
 	}
 	if err := system.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return trial, temp, nil // as good as one of createTemp
+		return trial, temp, nil // the trial file is as good as one of createTemp
 	}
 	trial.Close()
 	return createUntried(dir, tag, mode)
 }
 
-// createUntried is createUnnamed in a folder where another file has shown that it can.
+// createUntried is like createUnnamed, but without the trial, because a file in the folder has
+// passed it.
 func createUntried(dir, tag string, mode fs.FileMode) (File, string, error) {
 	if f, err := openMasked(dir, mode); err == nil {
 		return f, "", nil
@@ -37,9 +38,9 @@ func createUntried(dir, tag string, mode fs.FileMode) (File, string, error) {
 	return createTemp(dir, tag, mode)
 }
 
-// openMasked opens a file without a name. It refuses one that everybody may write to:
-// before version 6, Linux does not apply the umask to such a file where the file system
-// has no access control lists.
+// openMasked opens a file without a name. It refuses a file that everybody may write: before
+// version 6, Linux does not apply the umask to a file without a name if the file system has no
+// access control lists.
 func openMasked(dir string, mode fs.FileMode) (File, error) {
 	f, err := system.CreateUnnamed(dir, mode)
 	if err != nil {
@@ -56,10 +57,10 @@ func openMasked(dir string, mode fs.FileMode) (File, error) {
 	return f, nil
 }
 
-// link gives a finished file that has no name a temporary one. Only a process that is
-// killed from here to the rename leaves the file behind.
+// link gives a finished file without a name a temporary name. The file is left behind only if the
+// process is killed between this and the rename.
 func (a *Atomic) link() error {
-	temp, err := newName(filepath.Dir(a.name), a.tag, a.file.Link)
+	temp, err := newName(filepath.Dir(a.name), a.settings.Tag, a.file.Link)
 	if err != nil {
 		return a.fail("link", err)
 	}
@@ -67,5 +68,5 @@ func (a *Atomic) link() error {
 	if a.file.Kept() {
 		return nil
 	}
-	return a.fail("sync", a.file.Sync())
+	return a.sync()
 }

@@ -9,20 +9,20 @@ import (
 	"sync/atomic"
 )
 
-// CopyWorkers returns how many goroutines share a copy. More than eight do not
-// make memory or disks faster.
+// CopyWorkers returns the number of goroutines that share a copy. It is at most eight, because more
+// do not make memory or disks faster.
 func CopyWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
-// errGoexit is the error of a call that ended its goroutine.
+// errGoexit is the error of a callback that ended its goroutine.
 var errGoexit = errors.New("runtime.Goexit was called in a callback")
 
-// A panicked is the error of a call that panicked with value.
+// A panicked is the error of a callback that panicked with value.
 type panicked struct{ value any }
 
 func (p panicked) Error() string { return fmt.Sprint(p.value) }
 
-// Guarded calls f. A panic in it and runtime.Goexit become errors, so that callers
-// on other goroutines hear of them; done gets the error in any case.
+// Guarded calls f, and then done with the error of f. A panic in f and runtime.Goexit in f become
+// errors, so that callers on other goroutines learn of them.
 func Guarded(f func() error, done func(error)) {
 	err := errGoexit
 	defer func() {
@@ -34,8 +34,8 @@ func Guarded(f func() error, done func(error)) {
 	err = f()
 }
 
-// Rethrow returns err, or panics with the value that a func of Guarded panicked
-// with.
+// Rethrow returns err, or, if err stands for a panic that Guarded recovered, panics with the same
+// value.
 func Rethrow(err error) error {
 	if p, ok := err.(panicked); ok {
 		panic(p.value)
@@ -43,11 +43,10 @@ func Rethrow(err error) error {
 	return err
 }
 
-// Do calls f(0) … f(n-1) in increasing order, up to workers of them
-// concurrently. After an error it starts no further call and returns, once the running
-// calls have ended, the error of the lowest i: the same one each time if f depends on
-// nothing else. A panic in f is raised again on the goroutine that called Do;
-// runtime.Goexit in f is an error.
+// Do calls f(0) … f(n-1) in increasing order, up to workers of them concurrently. After an error it
+// starts no further call, waits for the running ones, and returns the error of the lowest i, which
+// is the same in every run if f depends on i only. A panic in f is raised again on the goroutine
+// that called Do. runtime.Goexit in f is an error.
 func Do(workers int, n int64, f func(i int64) error) error {
 	if n <= 1 || workers <= 1 {
 		for i := range n {
@@ -62,14 +61,16 @@ func Do(workers int, n int64, f func(i int64) error) error {
 		failed atomic.Bool
 		all    sync.WaitGroup
 		mu     sync.Mutex
-		lowest = n // that failed
+		lowest = n // lowest i whose call failed, or n
 		first  error
 	)
 	for range min(int64(workers), n) {
 		all.Add(1)
 		var i int64
 		go Guarded(func() error {
-			for !failed.Load() { // before the next i is taken: no i below a failed one is left out
+			// failed is checked before the next i is taken, so that no i below a failed one is left
+			// out.
+			for !failed.Load() {
 				if i = next.Add(1) - 1; i >= n {
 					return nil
 				}
@@ -94,26 +95,26 @@ func Do(workers int, n int64, f func(i int64) error) error {
 	return Rethrow(first)
 }
 
-// Blocks cuts size bytes into blocks of blockSize, the last one shorter, and
-// calls f for each as Do does.
+// Blocks divides size bytes into blocks of blockSize bytes, where the last may be shorter, and
+// calls f for each block as Do does.
 func Blocks(workers int, size, blockSize int64, f func(pos, n int64) error) error {
 	return Do(workers, BlockCount(size, blockSize), func(i int64) error {
 		return f(i*blockSize, min(blockSize, size-i*blockSize))
 	})
 }
 
-// BlockCount returns how many blocks of blockSize hold size bytes.
+// BlockCount returns the number of blocks of blockSize bytes that size bytes fill, the last perhaps
+// in part.
 func BlockCount(size, blockSize int64) int64 {
-	return size/blockSize + min(1, size%blockSize) // size + blockSize could overflow
+	return size/blockSize + min(1, size%blockSize) // the sum size + blockSize could overflow
 }
 
-// InOrder produces n values concurrently and uses them one after another, in
-// order. It produces up to ahead of them ahead of their use, and holds at most two
-// more: the one in use and the one whose producer is about to start. A value that
-// was produced is either used or dropped. InOrder stops at
-// the first error and returns it after all its goroutines have finished. A panic
-// in produce is raised again on the goroutine that called InOrder; runtime.Goexit
-// in it is an error.
+// InOrder calls produce for n values concurrently, and use for one value after another, in order.
+// It produces up to ahead values before they are used, and holds at most two more: the value in
+// use, and the value whose producer is about to start. Every produced value is given to either use
+// or drop. InOrder stops at the first error, and returns it after all its goroutines have finished.
+// A panic in produce is raised again on the goroutine that called InOrder. runtime.Goexit in
+// produce is an error.
 func InOrder[T any](ahead int, n int64, produce func(i int64) (T, error), use func(i int64, v T) error, drop func(T)) error {
 	type result struct {
 		value T
@@ -146,7 +147,7 @@ func InOrder[T any](ahead int, n int64, produce func(i int64) (T, error), use fu
 	}()
 	defer func() {
 		close(stop)
-		for r := range queue { // what nobody will use
+		for r := range queue { // drops the values that will not be used
 			if next := <-r; next.err == nil {
 				drop(next.value)
 			}

@@ -11,6 +11,7 @@ import (
 
 var errFailure = errors.New("failure")
 
+// TestDoStopsAtAnError: after an error no further calls start, although a trillion are left.
 func TestDoStopsAtAnError(t *testing.T) {
 	for _, workers := range []int{1, 3, 100} {
 		var calls atomic.Int64
@@ -43,6 +44,7 @@ func TestDoReturnsTheLowestError(t *testing.T) {
 	}
 }
 
+// TestBlocksCoverTheSize: every byte lies in exactly one block.
 func TestBlocksCoverTheSize(t *testing.T) {
 	for _, workers := range []int{1, 3, 100} {
 		for _, size := range []int64{0, 1, 7, 8, 9, 64, 456} {
@@ -61,6 +63,8 @@ func TestBlocksCoverTheSize(t *testing.T) {
 	require.Equal(t, int64(1)<<60, BlockCount(1<<63-1, 8), "no overflow")
 }
 
+// TestInOrderUsesInOrder: values are used in order, and no more are held at a time than InOrder
+// promises.
 func TestInOrderUsesInOrder(t *testing.T) {
 	const ahead = 4
 	var held, most atomic.Int64
@@ -81,6 +85,8 @@ func TestInOrderUsesInOrder(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int64(ahead+2), "memory is bounded")
 }
 
+// TestInOrderStopsAtAnError: an error in either stage ends both, and every value that was produced
+// is used or dropped.
 func TestInOrderStopsAtAnError(t *testing.T) {
 	for _, stage := range []string{"produce", "use"} {
 		t.Run(stage, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// stackGlobal pushes a Global whose two names are on the stack.
+// stackGlobal pops a module and a name, and pushes their Global.
 func (u *Unpickler) stackGlobal() error {
 	items, err := u.popN(2)
 	if err != nil {
@@ -26,7 +26,7 @@ func (u *Unpickler) stackGlobal() error {
 	return u.push(Global{module, name})
 }
 
-// lines returns a Global as two lines of text.
+// lines reads a Global that is written as two lines of text, its module and its name.
 func (u *Unpickler) lines() (g Global, err error) {
 	if g.Module, err = u.line(); err == nil {
 		g.Name, err = u.line()
@@ -34,7 +34,8 @@ func (u *Unpickler) lines() (g Global, err error) {
 	return g, err
 }
 
-// call calls the first of n items with the second, a tuple.
+// call returns the func of an opcode that pops n items, and calls the first item with the second, a
+// tuple. It ignores a third item: arguments by name.
 func call(n int) func(*Unpickler) error {
 	return func(u *Unpickler) error {
 		items, err := u.popN(n)
@@ -49,7 +50,7 @@ func call(n int) func(*Unpickler) error {
 	}
 }
 
-// object calls the first item after the mark with the others.
+// object calls the first item after the mark with the items after it as arguments.
 func (u *Unpickler) object() error {
 	items, err := u.popMark()
 	if err == nil && len(items) == 0 {
@@ -61,7 +62,8 @@ func (u *Unpickler) object() error {
 	return u.call(items[0], slices.Clone(items[1:]))
 }
 
-// call pushes the value of a call.
+// call pushes the result of calling f: a value if u knows the call, otherwise an Object that
+// describes it.
 func (u *Unpickler) call(f any, args Tuple) error {
 	if err := u.Charge(len(args)); err != nil {
 		return err
@@ -76,7 +78,7 @@ func (u *Unpickler) call(f any, args Tuple) error {
 		}
 		if v == nil || why != nil {
 			if len(args) == 1 {
-				if l, ok := args[0].(*List); ok { // perhaps of a set, which has the items of now
+				if l, ok := args[0].(*List); ok { // perhaps the argument of a set, which copies the items that the list has now
 					args = Tuple{&List{slices.Clip(l.Items)}}
 				}
 			}
@@ -87,23 +89,25 @@ func (u *Unpickler) call(f any, args Tuple) error {
 	return fmt.Errorf("calling %s with %s", Describe(f), Describe(args))
 }
 
-// known returns the value of a call, or nil if it is unknown.
+// known returns the value of a call, or nil if u does not know f. An error gives the reason why f
+// did not accept args.
 func (u *Unpickler) known(f Global, args Tuple) (any, error) {
 	switch f {
 	case Global{"collections", "OrderedDict"}:
 		return u.orderedDict(args)
-	case Global{"torch", "Size"}: // a tuple
+	case Global{"torch", "Size"}: // torch.Size is a subclass of tuple
 		if len(args) == 1 {
 			if size, ok := args[0].(Tuple); ok {
 				return size, nil
 			}
 		}
-		return nil, errors.New("its argument is no tuple")
+		return nil, errors.New("its argument is not a tuple")
 	}
 	return u.Call(f, args)
 }
 
-// orderedDict makes a dict of nothing, or of a list of pairs as Python 2 has it.
+// orderedDict returns an empty dict, or a dict with the pairs of a list, which pickles of Python 2
+// pass.
 func (u *Unpickler) orderedDict(args Tuple) (any, error) {
 	d := &Dict{}
 	if len(args) == 0 {
@@ -111,7 +115,7 @@ func (u *Unpickler) orderedDict(args Tuple) (any, error) {
 	}
 	pairs, ok := args[0].(*List)
 	if !ok || len(args) != 1 {
-		return nil, errors.New("its arguments are no list of pairs")
+		return nil, errors.New("its arguments are not a list of pairs")
 	}
 	if err := u.Charge(2 * len(pairs.Items)); err != nil {
 		return nil, err
@@ -125,7 +129,7 @@ func (u *Unpickler) orderedDict(args Tuple) (any, error) {
 			pair = p.Items
 		}
 		if len(pair) != 2 {
-			return nil, errors.New("its arguments are no list of pairs")
+			return nil, errors.New("its arguments are not a list of pairs")
 		}
 		if err := u.set(d, pair[0], pair[1]); err != nil {
 			return nil, err
@@ -134,8 +138,8 @@ func (u *Unpickler) orderedDict(args Tuple) (any, error) {
 	return d, nil
 }
 
-// chargeWhy counts the text of an error that an Object keeps. Without one it fails if
-// Call has ignored an error of Charge.
+// chargeWhy counts the text of an error that an Object is about to keep. If why is nil, it still
+// fails if Call ignored an error of Charge.
 func (u *Unpickler) chargeWhy(why error) error {
 	text := ""
 	if why != nil {
@@ -144,8 +148,9 @@ func (u *Unpickler) chargeWhy(why error) error {
 	return u.Charge(len(text) / elementSize)
 }
 
-// build sets the state of an Object. Attributes of a dict, such as _metadata of a
-// state dict, are dropped; of other values they could change the meaning.
+// build pops a state and sets it on the object below. Attributes of a dict, such as _metadata of a
+// state dict, are dropped. Attributes of other values could change their meaning, so they are an
+// error unless u.Build accepts them.
 func (u *Unpickler) build() error {
 	items, err := u.popN(2)
 	if err != nil {
@@ -161,25 +166,29 @@ func (u *Unpickler) build() error {
 		}
 	case *Dict, Global:
 	default:
-		if u.Build == nil || !u.Build(v) {
+		if u.Build == nil || !u.Build(v, items[1]) {
 			return fmt.Errorf("setting attributes of %s", Describe(v))
 		}
 	}
 	return u.push(items[0])
 }
 
-// copied returns a dict as it is now, as Python copies it into the attributes of an object, and
-// any other value.
+// copied returns a copy of v if it is a dict, since Python copies its present entries into the
+// attributes of an object. It returns any other value unchanged.
 func (u *Unpickler) copied(v any) (any, error) {
 	d, ok := v.(*Dict)
 	if !ok {
 		return v, nil
 	}
-	const perEntry = 4 // an entry of the map has two words more
-	return &Dict{slices.Clone(d.Entries), maps.Clone(d.byName)}, u.Charge(perEntry * len(d.Entries))
+	const perEntry = 4 // an entry of the map byName takes two more words
+	if err := u.Charge(perEntry * len(d.Entries)); err != nil {
+		return nil, err
+	}
+	return &Dict{slices.Clone(d.Entries), maps.Clone(d.byName), d.odd}, nil
 }
 
-// persist pushes what a persistent id stands for.
+// persist pops a persistent id, and pushes the value that it refers to, or an Object with the error
+// if there is none.
 func (u *Unpickler) persist() error {
 	id, err := u.pop()
 	if err != nil {

@@ -1,13 +1,14 @@
 package pickle
 
-// A memo is the values that a pickle has stored under numbers: those in turn, as a
-// pickler gives them, and others.
+// A memo holds the values that a pickle has stored under numbers. inTurn holds those that were
+// numbered in sequence, as picklers do; others holds the rest.
 type memo struct {
 	inTurn []any
 	others map[uint32]any
 }
 
-// len returns how many values are stored, the number of the next.
+// len returns how many values are stored. It is also the number under which MEMOIZE stores the next
+// value.
 func (m *memo) len() int { return len(m.inTurn) + len(m.others) }
 
 func (m *memo) get(id uint32) (v any, ok bool) {

@@ -14,11 +14,12 @@ const Start = 0x80
 
 const opStop = '.'
 
-// opcodes are those that are read but for STOP, with their names in Python's pickletools. The
-// others, of protocol 0 and for what a program keeps outside of the pickle, are refused.
+// opcodes maps the opcodes that an Unpickler executes, except STOP, to their funcs. The comments
+// are their names in Python's pickletools. All other opcodes are refused: those of protocol 0, and
+// those for objects that a program keeps outside of the pickle.
 var opcodes = [256]func(u *Unpickler) error{
 	Start: (*Unpickler).protocol,                                 // PROTO
-	0x95:  func(u *Unpickler) error { return skip(u.number(8)) }, // FRAME: how much to read at once
+	0x95:  func(u *Unpickler) error { return skip(u.number(8)) }, // FRAME: number of bytes to read ahead, ignored
 	'(':   (*Unpickler).mark,                                     // MARK
 	'0':   func(u *Unpickler) error { return skip(u.pop()) },     // POP
 	'1':   func(u *Unpickler) error { return skip(u.popMark()) }, // POP_MARK
@@ -68,13 +69,13 @@ var opcodes = [256]func(u *Unpickler) error{
 	0x93: (*Unpickler).stackGlobal,                                   // STACK_GLOBAL
 	'R':  call(2),                                                    // REDUCE
 	0x81: call(2),                                                    // NEWOBJ
-	0x92: call(3),                                                    // NEWOBJ_EX: the third is arguments by name
+	0x92: call(3),                                                    // NEWOBJ_EX: its third item, the arguments by name, is ignored
 	'o':  (*Unpickler).object,                                        // OBJ
 	'b':  (*Unpickler).build,                                         // BUILD
 	'Q':  (*Unpickler).persist,                                       // BINPERSID
 }
 
-// skip drops what an opcode reads or pops.
+// skip drops a value that an opcode has read or popped, and returns the error.
 func skip[T any](_ T, err error) error { return err }
 
 func (u *Unpickler) mark() error {
@@ -85,16 +86,18 @@ func (u *Unpickler) mark() error {
 func (u *Unpickler) protocol() error {
 	v, err := u.byte()
 	if err == nil && (v < 2 || v > 5) {
-		err = fmt.Errorf("protocol %d, known are 2 to 5", v)
+		err = fmt.Errorf("protocol %d; only 2 to 5 are read", v)
 	}
 	return err
 }
 
+// constant returns the func of an opcode that pushes v.
 func constant(v any) func(*Unpickler) error {
 	return func(u *Unpickler) error { return u.push(v) }
 }
 
-// number pushes what an unsigned integer of some bytes stands for.
+// number returns the func of an opcode that reads an unsigned integer of some bytes, and pushes
+// value(n).
 func number(bytes int, value func(n uint64) any) func(*Unpickler) error {
 	return func(u *Unpickler) error {
 		n, err := u.number(bytes)
@@ -102,7 +105,8 @@ func number(bytes int, value func(n uint64) any) func(*Unpickler) error {
 	}
 }
 
-// counted pushes what bytes stand for that follow their number, an integer of some bytes.
+// counted returns the func of an opcode that reads a length, an integer of some bytes, then as many
+// bytes, and pushes value of these.
 func counted(bytes int, value func(b []byte) (any, error)) func(*Unpickler) error {
 	return func(u *Unpickler) error {
 		var b []byte
@@ -126,7 +130,8 @@ func text(b []byte) (any, error) {
 	return string(b), nil
 }
 
-// integer returns a two's complement little-endian integer.
+// integer returns the little-endian two's complement integer in b as an int64, or as a Long if it
+// has more than 8 bytes.
 func integer(b []byte) (any, error) {
 	if len(b) > 8 {
 		return Long(b), nil
@@ -137,10 +142,11 @@ func integer(b []byte) (any, error) {
 	return int64(binary.LittleEndian.Uint64(word[:])) << shift >> shift, nil
 }
 
-// toMark is the number of the items after the last mark.
+// toMark, as a number of items, stands for all items after the last mark.
 const toMark = -1
 
-// items pops n items that an opcode copies, and counts them.
+// items pops n items, and counts them because the opcode copies them. They are valid until the next
+// push.
 func (u *Unpickler) items(n int) (items []any, err error) {
 	if n == toMark {
 		items, err = u.popMark()
@@ -153,6 +159,7 @@ func (u *Unpickler) items(n int) (items []any, err error) {
 	return items, err
 }
 
+// tuple returns the func of an opcode that pops n items and pushes a Tuple of them.
 func tuple(n int) func(*Unpickler) error {
 	return func(u *Unpickler) error {
 		items, err := u.items(n)
@@ -160,10 +167,12 @@ func tuple(n int) func(*Unpickler) error {
 	}
 }
 
+// emptySet pushes the Object that a call of set with an empty list would push.
 func (u *Unpickler) emptySet() error {
 	return u.pushObject(&Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{}}})
 }
 
+// frozenSet pops the items after the mark, and pushes an Object that does not hold them.
 func (u *Unpickler) frozenSet() error {
 	if _, err := u.popMark(); err != nil {
 		return err
@@ -171,7 +180,8 @@ func (u *Unpickler) frozenSet() error {
 	return u.pushObject(&Object{Class: Global{"builtins", "frozenset"}})
 }
 
-// extend pops n items, and adds them to what is under them.
+// extend returns the func of an opcode that pops n items, and adds them to the value below, which
+// stays on the stack.
 func extend(n int, add func(u *Unpickler, to any, items []any) error) func(*Unpickler) error {
 	return func(u *Unpickler) error {
 		items, err := u.items(n)
@@ -186,22 +196,29 @@ func extend(n int, add func(u *Unpickler, to any, items []any) error) func(*Unpi
 	}
 }
 
-// appendTo appends to a list. What is appended to an Object is dropped.
+// appendTo appends to a list, or to an Object, which may be of a subclass of list.
 func appendTo(_ *Unpickler, to any, items []any) error {
-	switch to := to.(type) {
-	case *List:
-		to.Items = append(to.Items, items...)
-	case *Object:
-	default:
+	if o, ok := to.(*Object); ok {
+		if o.List == nil {
+			o.List = &List{}
+		}
+		to = o.List
+	}
+	l, ok := to.(*List)
+	if !ok {
 		return fmt.Errorf("appending to %s", Describe(to))
 	}
+	l.Items = append(l.Items, items...)
 	return nil
 }
 
-// setIn sets entries of a dict. Those of an Object are dropped.
+// setIn sets entries of a dict, or of an Object, which may be of a subclass of dict.
 func setIn(u *Unpickler, to any, items []any) error {
-	if _, ok := to.(*Object); ok {
-		return nil
+	if o, ok := to.(*Object); ok {
+		if o.Dict == nil {
+			o.Dict = &Dict{}
+		}
+		to = o.Dict
 	}
 	d, ok := to.(*Dict)
 	if !ok || len(items)%2 != 0 {
@@ -215,24 +232,29 @@ func setIn(u *Unpickler, to any, items []any) error {
 	return nil
 }
 
-// set adds an entry to a dict. It counts the bytes of a string key, because those of two
-// keys are compared.
+// set adds an entry to a dict. It counts the work of comparing keys: the bytes of a string key, or
+// all entries for a number that may equal a number of another type.
 func (u *Unpickler) set(d *Dict, key, value any) error {
-	if name, ok := key.(string); ok {
-		if err := u.Charge(len(name) / elementSize); err != nil {
-			return err
-		}
+	compared := 0
+	switch name, ok := key.(string); {
+	case ok:
+		compared = len(name) / elementSize
+	case d.odd || d.isOdd(key):
+		compared = len(d.Entries)
+	}
+	if err := u.Charge(compared); err != nil {
+		return err
 	}
 	return d.Set(key, value)
 }
 
-// addTo adds to a set. What is added to another Object is dropped.
+// addTo adds items to a set. It drops items that are added to another Object.
 func addTo(u *Unpickler, to any, items []any) (err error) {
 	if _, ok := to.(*Object); !ok {
 		return fmt.Errorf("adding to %s", Describe(to))
 	}
 	if l, ok := Set(to); ok {
-		if cap(l.Items)-len(l.Items) < len(items) { // append copies all of them
+		if cap(l.Items)-len(l.Items) < len(items) { // append will copy all items of the list
 			err = u.Charge(len(l.Items))
 		}
 		l.Items = append(l.Items, items...)
@@ -240,7 +262,7 @@ func addTo(u *Unpickler, to any, items []any) (err error) {
 	return err
 }
 
-// put stores the top of the stack in the memo.
+// put stores the top of the stack in the memo, under id. The value stays on the stack.
 func (u *Unpickler) put(id uint64, err error) error {
 	if err != nil {
 		return err
@@ -252,7 +274,7 @@ func (u *Unpickler) put(id uint64, err error) error {
 	return err
 }
 
-// get pushes a value that the memo has.
+// get pushes the value that the memo holds under id.
 func (u *Unpickler) get(id uint64, err error) error {
 	if err != nil {
 		return err

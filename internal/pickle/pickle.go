@@ -1,71 +1,71 @@
-// Package pickle reads Python's pickles of untrusted origin as data: nothing in them is
-// called, imported or looked up. A call becomes an Object that says what would have been
-// called with what, unless the reader knows how to make a value of its arguments.
+// Package pickle reads Python's pickles of untrusted origin as data: nothing in them is called,
+// imported or looked up. A call becomes an Object that records which function would have been
+// called with which arguments, unless the reader knows how to make a value of the arguments.
 //
-// A library was rejected: github.com/nlpodyssey/gopickle 0.2.0 panics for pickles
-// of a few bytes, allocates what lengths claim, and lets three classes pass that
-// its caller cannot refuse.
+// The library github.com/nlpodyssey/gopickle 0.2.0 was rejected: it panics for pickles of a few
+// bytes, allocates as many bytes as a length claims, and executes three classes that its caller
+// cannot refuse.
 package pickle
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 )
 
 const (
-	// MaxSize is the largest pickle in bytes, the limit that safetensors has for
-	// headers.
+	// MaxSize is the size in bytes of the largest pickle that is read. It equals the limit of
+	// safetensors for headers.
 	MaxSize = 100_000_000
 
-	// usualSteps limits the time and the memory that a file takes: an opcode counts
-	// as perOpcode steps, because it may leave a dict or an entry of the memo, some
-	// hundred bytes; each element that it copies is one step more, elementSize bytes. A
-	// tensor of torch.save takes some 35 opcodes that copy some 20 elements.
+	// usualSteps limits the time and the memory that a file can take. An opcode counts as perOpcode
+	// steps, because it may leave a dict or an entry of the memo, which take some hundred bytes.
+	// Each element that an opcode copies counts as one more step, for elementSize bytes. A tensor
+	// of torch.save takes some 35 opcodes that copy some 20 elements.
 	usualSteps = 1 << 23
 	perOpcode  = 2
-	perObject  = 3 // more, because an Object takes a hundred bytes by itself
+	perObject  = 3 // additional steps, because an Object takes a hundred bytes by itself
 
-	// elementSize is the bytes of an element, and of a step of text that is kept or
-	// compared.
+	// elementSize is the number of bytes of an element. Text that is kept or compared counts as one
+	// step for as many bytes.
 	elementSize = 16
 
-	// maxName is the most bytes in the name of a module or class.
+	// maxName is the largest number of bytes in the name of a module or class.
 	maxName = 1000
 )
 
-// An Unpickler interprets pickles of protocol 2 to 5. It has no stack but its own.
+// An Unpickler interprets pickles of protocols 2 to 5. It keeps its own stack, and does not
+// recurse, so that nesting cannot exhaust the stack of the goroutine.
 type Unpickler struct {
-	// Call returns the value of a call of a known Global, or nil if it is unknown.
-	// After an error the call becomes an Object, too, with that error.
+	// Call returns the value of a call of a Global that it knows, or nil for any other. If it
+	// returns an error, the call becomes an Object with that error.
 	Call func(Global, Tuple) (any, error)
 
-	// Persistent returns the value that a persistent id stands for. An error makes
-	// it an Object.
+	// Persistent returns the value that a persistent id refers to. If it returns an error, the id
+	// becomes an Object with that error.
 	Persistent func(id any) (any, error)
 
-	// Build reports whether a value that Call returned may be given attributes, which
-	// are dropped. If it is nil, none may.
-	Build func(v any) bool
+	// Build reports whether a value that Call returned may be given a state, which is then dropped.
+	// If Build is nil, no such value may be given one.
+	Build func(v, state any) bool
 
-	// MaxSteps is how many steps all pickles may take, see usualSteps.
+	// MaxSteps limits the steps of all pickles together, see usualSteps.
 	MaxSteps int
 
 	r    *bufio.Reader
-	left int64 // bytes that there are, and may be used
-	pos  int64 // bytes used
+	left int64 // number of bytes that may still be read
+	pos  int64 // number of bytes read so far
 
-	steps int // taken, in all pickles
+	steps int // number of steps that all pickles took so far
 	stack []any
-	marks []int // heights of the stack
+	marks []int // for each mark, the height of the stack when it was set
 	memo  memo
 }
 
-// New returns an Unpickler of the size bytes of r that knows no persistent id,
-// and no Global but OrderedDict and torch.Size. It reads through a bufio.Reader, that of the
-// caller if r is one.
+// New returns an Unpickler that reads at most size bytes of r. It knows no persistent id, and no
+// Global except OrderedDict and torch.Size. It reads through a bufio.Reader, which is r itself if r
+// is one that is large enough.
 func New(r io.Reader, size int64) *Unpickler {
 	return &Unpickler{
 		Call:       func(Global, Tuple) (any, error) { return nil, nil },
@@ -76,11 +76,11 @@ func New(r io.Reader, size int64) *Unpickler {
 	}
 }
 
-// Pos returns how many bytes the pickles took so far.
+// Pos returns how many bytes of r were read so far.
 func (u *Unpickler) Pos() int64 { return u.pos }
 
-// Charge counts n elements that are about to be copied, in Call for example. After an
-// error Load fails.
+// Charge counts n elements that are about to be copied, for example in Call. After it has returned
+// an error, Load also fails.
 func (u *Unpickler) Charge(n int) error {
 	if u.steps += n; u.steps > u.MaxSteps {
 		return fmt.Errorf("the pickle copies too much: it has more than %d opcodes, or elements that opcodes copy", u.MaxSteps/perOpcode)
@@ -88,7 +88,8 @@ func (u *Unpickler) Charge(n int) error {
 	return nil
 }
 
-// Load reads one pickle. A file may have several, one after another.
+// Load reads the next pickle and returns its value. A file may contain several pickles, one after
+// another.
 func (u *Unpickler) Load() (any, error) {
 	u.stack, u.marks, u.memo = nil, nil, memo{}
 	defer func() { u.stack, u.marks, u.memo = nil, nil, memo{} }()
@@ -111,7 +112,7 @@ func (u *Unpickler) Load() (any, error) {
 		default:
 			err = execute(u)
 		}
-		if err == io.EOF { // the file ends where its size says that there is more
+		if err == io.EOF { // r ends before size bytes
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
@@ -132,25 +133,30 @@ func (u *Unpickler) byte() (byte, error) {
 	return b, err
 }
 
-// take returns the next n bytes.
+// take reads the next n bytes.
 func (u *Unpickler) take(n uint64) ([]byte, error) {
 	if n > uint64(u.left) {
 		return nil, fmt.Errorf("%d bytes where at most %d are left: %w", n, u.left, io.ErrUnexpectedEOF)
 	}
 	u.left -= int64(n)
 	u.pos += int64(n)
-	const trusted = 1 << 20 // beyond it memory grows with what is there
-	if n > trusted {
-		var b bytes.Buffer
-		_, err := io.CopyN(&b, u.r, int64(n))
-		return b.Bytes(), err
+	if err := u.Charge(int(n / elementSize)); err != nil {
+		return nil, err
 	}
-	b := make([]byte, n)
-	_, err := io.ReadFull(u.r, b)
-	return b, err
+	const trusted = 64 << 10 // number of bytes that are allocated at once; more memory is allocated only for bytes that exist
+	b := make([]byte, min(n, trusted))
+	for done := 0; ; {
+		if _, err := io.ReadFull(u.r, b[done:]); err != nil || uint64(len(b)) == n {
+			return b, err
+		}
+		done = len(b)
+		more := make([]byte, min(n, 4*uint64(len(b))))
+		copy(more, b)
+		b = more
+	}
 }
 
-// number returns the next little-endian unsigned integer, of the given size in bytes.
+// number reads a little-endian unsigned integer of this size in bytes.
 func (u *Unpickler) number(bytes int) (n uint64, err error) {
 	for i := range bytes {
 		b, err := u.byte()
@@ -162,7 +168,7 @@ func (u *Unpickler) number(bytes int) (n uint64, err error) {
 	return n, nil
 }
 
-// line returns the bytes up to the next newline.
+// line reads a line and returns it without the newline.
 func (u *Unpickler) line() (string, error) {
 	var b []byte
 	for len(b) < maxName {
@@ -187,7 +193,7 @@ func (u *Unpickler) push(v any) error {
 	return nil
 }
 
-// pushValue pushes v unless there is an error.
+// pushValue pushes v unless err is an error, which it returns.
 func (u *Unpickler) pushValue(v any, err error) error {
 	if err != nil {
 		return err
@@ -197,7 +203,7 @@ func (u *Unpickler) pushValue(v any, err error) error {
 
 func (u *Unpickler) pushObject(o *Object) error { return u.pushValue(o, u.Charge(perObject)) }
 
-// base is the height below which the last mark protects the stack.
+// base returns the height of the stack at the last mark. Items below it cannot be popped.
 func (u *Unpickler) base() int {
 	if len(u.marks) == 0 {
 		return 0
@@ -213,8 +219,8 @@ func (u *Unpickler) pop() (any, error) {
 	return items[0], nil
 }
 
-// popN returns the last n items, in the order of the stack. They are valid until
-// the next push.
+// popN pops the last n items, and returns them in the order of the stack. They are valid until the
+// next push.
 func (u *Unpickler) popN(n int) ([]any, error) {
 	k := len(u.stack) - n
 	if k < u.base() {
@@ -225,7 +231,7 @@ func (u *Unpickler) popN(n int) ([]any, error) {
 	return items, nil
 }
 
-// popMark returns the items after the last mark, and removes it.
+// popMark pops the items after the last mark, and the mark itself.
 func (u *Unpickler) popMark() ([]any, error) {
 	if len(u.marks) == 0 {
 		return nil, errors.New("there is no mark on the stack")
@@ -235,7 +241,7 @@ func (u *Unpickler) popMark() ([]any, error) {
 	return items, err
 }
 
-// top returns the last item, and leaves it.
+// top returns the last item without removing it.
 func (u *Unpickler) top() (any, error) {
 	v, err := u.pop()
 	if err == nil {

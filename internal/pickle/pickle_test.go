@@ -40,6 +40,7 @@ var dumped = map[int]string{
 	5: "\x80\x05\x95\xcb\x00\x00\x00\x00\x00\x00\x00\x7d\x94\x28\x8c\x04\x6e\x6f\x6e\x65\x94\x4e\x8c\x05\x62\x6f\x6f\x6c\x73\x94\x5d\x94\x28\x88\x89\x65\x8c\x04\x69\x6e\x74\x73\x94\x5d\x94\x28\x4b\x00\x4b\xff\x4d\x00\x01\x4a\xff\xff\xff\xff\x4a\xff\xff\xff\x7f\x4a\x00\x00\x00\x80\x8a\x06\x00\x00\x00\x00\x00\x01\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80\x65\x8c\x04\x6c\x6f\x6e\x67\x94\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x40\x8c\x05\x66\x6c\x6f\x61\x74\x94\x47\x3f\xe0\x00\x00\x00\x00\x00\x00\x8c\x04\x74\x65\x78\x74\x94\x8c\x07\x67\x72\xc3\xb6\xc3\x9f\x65\x94\x8c\x05\x62\x79\x74\x65\x73\x94\x43\x02\x00\xff\x94\x8c\x06\x74\x75\x70\x6c\x65\x73\x94\x28\x29\x4b\x01\x85\x94\x4b\x01\x4b\x02\x86\x94\x4b\x01\x4b\x02\x4b\x03\x87\x94\x28\x4b\x01\x4b\x02\x4b\x03\x4b\x04\x74\x94\x74\x94\x4b\x03\x8c\x03\x6b\x65\x79\x94\x4b\x01\x8c\x01\x74\x94\x86\x94\x5d\x94\x75\x2e",
 }
 
+// TestPython reads the same values as Python wrote them in the protocols 2 to 5.
 func TestPython(t *testing.T) {
 	for protocol, pickle := range dumped {
 		t.Run(fmt.Sprint(protocol), func(t *testing.T) {
@@ -86,6 +87,7 @@ func TestTruncated(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
+// TestSeveral reads pickles that follow each other in one file: each has a memo of its own.
 func TestSeveral(t *testing.T) {
 	u := unpickler("\x80\x02K\x01.\x80\x02h\x00.")
 	require.Equal(t, int64(1), must(u.Load()))
@@ -100,7 +102,7 @@ func TestValues(t *testing.T) {
 	const ordered = "\x80\x02ccollections\nOrderedDict\n"
 	system := Global{"os", "system"}
 	unordered := func(args ...any) *Object {
-		return &Object{Class: Global{"collections", "OrderedDict"}, Args: args, Why: errors.New("its arguments are no list of pairs")}
+		return &Object{Class: Global{"collections", "OrderedDict"}, Args: args, Why: errors.New("its arguments are not a list of pairs")}
 	}
 	for name, test := range map[string]struct {
 		pickle string
@@ -114,14 +116,14 @@ func TestValues(t *testing.T) {
 		"obj":                        {"\x80\x02(cos\nsystem\nK\x01o.", &Object{Class: system, Args: Tuple{int64(1)}}},
 		"build":                      {"\x80\x02cos\nsystem\n)\x81K\x07b.", &Object{Class: system, State: int64(7)}},
 		"its call":                   {"\x80\x02cos\nsystem\n)RK\x02\x85R.", &Object{Class: system, Args: Tuple{int64(2)}}},
-		"its items":                  {"\x80\x02cos\nsystem\n)R(K\x01K\x02e(K\x01K\x02uK\x03aK\x04K\x05s.", &Object{Class: system}},
+		"its items":                  {"\x80\x02cos\nsystem\n)R(K\x01K\x02e(K\x01K\x02uK\x03aK\x04K\x05s.", &Object{Class: system, Dict: &Dict{Entries: []Entry{{int64(1), int64(2)}, {int64(4), int64(5)}}}, List: &List{[]any{int64(1), int64(2), int64(3)}}}},
 		"set":                        {"\x80\x04\x8f(K\x01\x90.", &Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{Items: []any{int64(1)}}}}},
 		"frozenset":                  {"\x80\x04(K\x01\x91.", &Object{Class: Global{"builtins", "frozenset"}}},
 		"attributes of a state dict": {"\x80\x02}}b.", &Dict{}},
 		"ordered dict":               {ordered + ")R.", &Dict{}},
 		"of pairs":                   {ordered + "](U\x01aK\x01\x86](U\x01bK\x02ee\x85R.", &Dict{Entries: []Entry{{"a", int64(1)}, {"b", int64(2)}}}},
 		"size":                       {"\x80\x02ctorch\nSize\nK\x01\x85\x85R.", Tuple{int64(1)}},
-		"size of a number":           {"\x80\x02ctorch\nSize\nK\x01\x85R.", &Object{Class: Global{"torch", "Size"}, Args: Tuple{int64(1)}, Why: errors.New("its argument is no tuple")}},
+		"size of a number":           {"\x80\x02ctorch\nSize\nK\x01\x85R.", &Object{Class: Global{"torch", "Size"}, Args: Tuple{int64(1)}, Why: errors.New("its argument is not a tuple")}},
 		"of a number":                {ordered + "K\x01\x85R.", unordered(int64(1))},
 		"of numbers":                 {ordered + "]K\x01a\x85R.", unordered(&List{[]any{int64(1)}})},
 		"of two lists":               {ordered + "]]\x86R.", unordered(&List{}, &List{})},
@@ -155,11 +157,12 @@ func TestKnown(t *testing.T) {
 	require.EqualError(t, v.(*Object).Why, "an unknown persistent id")
 }
 
+// TestRefused: what breaks the rules of pickles is an error that names the byte.
 func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct{ pickle, want string }{
 		"empty":              {"", "at byte 0: no byte is left"},
-		"protocol 1":         {"\x80\x01.", "protocol 1, known are 2 to 5"},
-		"protocol 6":         {"\x80\x06.", "protocol 6, known are 2 to 5"},
+		"protocol 1":         {"\x80\x01.", "protocol 1; only 2 to 5 are read"},
+		"protocol 6":         {"\x80\x06.", "protocol 6; only 2 to 5 are read"},
 		"protocol 0":         {"I1\n.", "unknown opcode 0x49"},
 		"extension":          {"\x80\x02\x82\x01.", "unknown opcode 0x82"},
 		"buffer":             {"\x80\x05\x97.", "unknown opcode 0x97"},
@@ -290,7 +293,7 @@ func TestBuild(t *testing.T) {
 	const text = "\x80\x02cm\nf\n)R}b."
 	u := unpickler(text + text)
 	u.Call = func(Global, Tuple) (any, error) { return 1.5, nil }
-	u.Build = func(v any) bool { return v == 1.5 }
+	u.Build = func(v, _ any) bool { return v == 1.5 }
 	require.Equal(t, 1.5, must(u.Load()))
 	u.Build = nil
 	require.ErrorContains(t, errorOf(u.Load()), "setting attributes of a float")

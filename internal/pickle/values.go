@@ -5,31 +5,33 @@ import (
 	"slices"
 )
 
-// The values of a pickle: nil, bool, int64, float64, string, these, and whatever an
-// Unpickler's Call and Persistent return.
+// The values of a pickle are nil, bool, int64, float64, string, the types below, and any value that
+// an Unpickler's Call and Persistent return.
 type (
-	// A Long is an integer beyond 64 bits, in little-endian bytes.
+	// A Long is an integer of more than 64 bits, in little-endian bytes.
 	Long string
 
 	Bytes []byte
 	Tuple []any
 	List  struct{ Items []any }
 
-	// A Global is a function or class by its name: data that calls nothing.
+	// A Global is a function or class of Python, referred to by its name. It is never called.
 	Global struct{ Module, Name string }
 
-	// An Object is the result of a call of an unknown Global, or of another Object. It
-	// stands for anything: a set, a function, an array. Nothing was called to make it.
+	// An Object describes the result of a call of an unknown Global, or of another Object. It may
+	// stand for any value of Python: a set, a function, an array. Nothing was called to make it.
 	Object struct {
-		Class Global // whose call it is, directly or through other calls
+		Class Global // the Global that was called, directly or through other calls
 		Args  Tuple
-		State any   // what it was built with last; nil if it was not
-		Why   error // why a known Global did not take the arguments, if it is one
+		State any   // the state that BUILD has set; nil if there is none
+		Dict  *Dict // items that were set on the object, as on a subclass of dict; nil if there are none
+		List  *List // items that were appended to the object, as to a subclass of list; nil if there are none
+		Why   error // if Class is known, the reason why it did not accept Args; otherwise nil
 	}
 )
 
-// Set returns the items of a set, which Python makes of a list, in any order, and whether v is
-// one.
+// Set reports whether v is a set, and returns its items. Pickles make a set from a list, whose
+// order has no meaning.
 func Set(v any) (items *List, ok bool) {
 	o, ok := v.(*Object)
 	if !ok || o.Class.Name != "set" || o.Class.Module != "builtins" && o.Class.Module != "__builtin__" || len(o.Args) != 1 {
@@ -41,10 +43,12 @@ func Set(v any) (items *List, ok bool) {
 
 func (g Global) String() string { return g.Module + "." + g.Name }
 
-// A Dict is a dictionary in the order of the pickle. Its string keys are unique.
+// A Dict is a dictionary in the order of the pickle. Its string keys and its numeric keys are
+// unique.
 type Dict struct {
 	Entries []Entry
-	byName  map[string]int // of the string keys, once there are many
+	byName  map[string]int // indices of the string keys in Entries; nil while there are few entries
+	odd     bool           // whether a key is a number, but not an int64
 }
 
 // An Entry is a key and its value in a Dict.
@@ -63,8 +67,8 @@ func (d *Dict) Get(name string) (value any, ok bool) {
 	return d.Entries[i].Value, true
 }
 
-// Set adds an entry. Python would take the second of two with one key; no dict has
-// such.
+// Set adds an entry. A duplicate key is an error: Python would let the second entry replace the
+// first, so that no pickle of a dict has two.
 func (d *Dict) Set(key, value any) error {
 	const many = 8
 	switch key := key.(type) {
@@ -74,6 +78,13 @@ func (d *Dict) Set(key, value any) error {
 		}
 	case *List, *Dict:
 		return fmt.Errorf("a dict key that is %s", Describe(key))
+	default:
+		if number, ok := numberOf(key); ok && d.odd || d.isOdd(key) {
+			if slices.ContainsFunc(d.Entries, func(e Entry) bool { other, ok := numberOf(e.Key); return ok && other == number }) {
+				return fmt.Errorf("duplicate key %v, %s", key, Describe(key))
+			}
+			d.odd = true
+		}
 	}
 	i := len(d.Entries)
 	d.Entries = append(d.Entries, Entry{key, value})
@@ -88,12 +99,37 @@ func (d *Dict) Set(key, value any) error {
 	return nil
 }
 
-// Ints returns a tuple of at most so many integers, such as a shape.
+// numberOf returns the number that Python compares a key as: True equals 1, and so does 1.0.
+func numberOf(key any) (n float64, ok bool) {
+	switch key := key.(type) {
+	case bool:
+		if key {
+			n = 1
+		}
+		return n, true
+	case int64:
+		return float64(key), true
+	case float64:
+		return key, true
+	}
+	return 0, false
+}
+
+// isOdd reports whether a key is a number, but not an int64, so that it may equal a key of another
+// type.
+func (d *Dict) isOdd(key any) bool {
+	_, isNumber := numberOf(key)
+	_, isInt := key.(int64)
+	return isNumber && !isInt
+}
+
+// Ints returns the integers of a tuple, such as a shape. A tuple of more than most integers is an
+// error.
 func Ints[T int | int64](v any, most int) ([]T, error) {
 	t, ok := v.(Tuple)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%s in place of a tuple of integers", Describe(v))
+		return nil, fmt.Errorf("%s instead of a tuple of integers", Describe(v))
 	case len(t) > most:
 		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), most)
 	}
@@ -101,7 +137,7 @@ func Ints[T int | int64](v any, most int) ([]T, error) {
 	for i, item := range t {
 		n, ok := item.(int64)
 		if !ok {
-			return nil, fmt.Errorf("%s in place of an integer", Describe(item))
+			return nil, fmt.Errorf("%s instead of an integer", Describe(item))
 		}
 		if out[i] = T(n); int64(out[i]) != n {
 			return nil, fmt.Errorf("%d exceeds an int", n)
@@ -110,7 +146,7 @@ func Ints[T int | int64](v any, most int) ([]T, error) {
 	return out, nil
 }
 
-// Describe says what a value is, for an error.
+// Describe returns a description of a value, for an error.
 func Describe(v any) string {
 	switch v := v.(type) {
 	case nil:

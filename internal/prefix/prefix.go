@@ -1,6 +1,6 @@
-// Package prefix puts the name of the library before the errors that leave it, and
-// takes it off those that come back in: out of a callback, or from one package of the
-// library into another. Within the library errors have no prefix.
+// Package prefix adds the name of the library to errors that leave it. It removes the name from
+// errors that come back: from a callback, or from one package of the library to another. Within the
+// library, errors have no prefix.
 package prefix
 
 import (
@@ -8,17 +8,17 @@ import (
 	"io/fs"
 )
 
-// text starts the text of every error of the library.
+// text is the beginning of every error that leaves the library.
 const text = "safetensors: "
 
-// A prefixed error has a type of its own, so that nothing compares texts: an error of
-// a caller that starts with the same word stays as it is.
+// A prefixed is an error with the prefix. A type of its own spares comparing texts: if an error of
+// a caller happens to start with the same word, it is not changed.
 type prefixed struct{ err error }
 
 func (e *prefixed) Error() string { return text + e.err.Error() }
 func (e *prefixed) Unwrap() error { return e.err }
 
-// Add returns err with the prefix, once. It returns nil for nil.
+// Add returns err with the prefix. It adds the prefix only once. It returns nil for nil.
 func Add(err error) error {
 	if err == nil {
 		return nil
@@ -26,10 +26,10 @@ func Add(err error) error {
 	return &prefixed{Strip(err)}
 }
 
-// Added returns v, and err as Add does: what a func returns to a caller outside.
+// Added returns v and Add(err), the results of an exported func.
 func Added[T any](v T, err error) (T, error) { return v, Add(err) }
 
-// Strip returns err without the prefix that Add put there.
+// Strip returns err without the prefix that Add has added.
 func Strip(err error) error {
 	if e, ok := err.(*prefixed); ok {
 		return e.err
@@ -37,8 +37,8 @@ func Strip(err error) error {
 	return err
 }
 
-// OpenError returns the error of opening a file, with its name once; nil for nil. It has no
-// prefix.
+// OpenError returns err as the error of opening a file, without the prefix. The text contains the
+// name of the file once. It returns nil if err is nil.
 func OpenError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,14 @@ func OpenError(name string, err error) error {
 	return &fs.PathError{Op: "open", Path: name, Err: err}
 }
 
-// An Unsupported is an error that wraps [errors.ErrUnsupported], which its text leaves out.
+// An Absent is an error that wraps [fs.ErrNotExist] without adding to the text of Err.
+type Absent struct{ Err error }
+
+func (e Absent) Error() string        { return e.Err.Error() }
+func (e Absent) Unwrap() error        { return e.Err }
+func (e Absent) Is(target error) bool { return target == fs.ErrNotExist }
+
+// An Unsupported is an error that wraps [errors.ErrUnsupported] without adding to the text of Err.
 type Unsupported struct{ Err error }
 
 func (e Unsupported) Error() string        { return e.Err.Error() }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestAdd: the prefix is added once, and the error keeps what it wraps.
 func TestAdd(t *testing.T) {
 	require.NoError(t, Add(nil))
 	err := Add(fs.ErrNotExist)
@@ -17,6 +18,8 @@ func TestAdd(t *testing.T) {
 	require.EqualError(t, Add(err), err.Error(), "once is enough")
 }
 
+// TestStrip: only the prefix that Add put there is removed, not the same text in an error of a
+// caller.
 func TestStrip(t *testing.T) {
 	require.NoError(t, Strip(nil))
 	require.Equal(t, fs.ErrClosed, Strip(Add(fs.ErrClosed)))
@@ -29,6 +32,7 @@ func TestStrip(t *testing.T) {
 	}
 }
 
+// TestOpenError: the text has the name of the file once.
 func TestOpenError(t *testing.T) {
 	for _, err := range []error{fs.ErrNotExist, Add(fs.ErrNotExist), &fs.PathError{Op: "stat", Path: "x", Err: fs.ErrNotExist}} {
 		require.EqualError(t, OpenError("x", err), "open x: file does not exist", "the name once")

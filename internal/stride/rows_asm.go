@@ -2,18 +2,22 @@
 
 package stride
 
-// copyRows copies n rows of run bytes, at least 64, which start stride bytes apart in
-// src. With each cache line it prefetches the line ahead bytes further on.
+// copyRows copies n rows of run bytes each, where run is at least 64. The rows start stride bytes
+// apart in src and are adjacent in dst. With each cache line it prefetches the line that starts
+// ahead bytes after it.
 //
 //go:noescape
 func copyRows(dst, src *byte, run, stride, n, ahead int)
 
-// farRows does what Line does, and reports whether it has.
+// farRows does the same as Line, if the rows are worth prefetching. Otherwise it does nothing and
+// returns false.
 func farRows(dst, src []byte, run, stride, n int) bool {
 	if n == 0 || run < 64 || run > longest || stride < near {
 		return false
 	}
-	_, _ = dst[n*run-1], src[(n-1)*stride+run-1] // or copyRows would touch other memory
+	// The check panics here if a slice is too short, because copyRows would access memory beyond
+	// it.
+	_, _ = dst[n*run-1], src[(n-1)*stride+run-1]
 	copyRows(&dst[0], &src[0], run, stride, n, ahead/run*stride)
 	return true
 }

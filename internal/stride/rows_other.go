@@ -2,5 +2,5 @@
 
 package stride
 
-// farRows returns false: there is no assembly here, Line copies row by row.
+// farRows returns false because there is no assembly for this platform: Line copies row by row.
 func farRows(dst, src []byte, run, stride, n int) bool { return false }

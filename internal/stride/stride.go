@@ -1,5 +1,5 @@
-// Package stride copies runs of bytes that are stored with strides, such as the
-// elements of a transposed matrix, one after another.
+// Package stride copies runs of bytes that are stored with strides, such as the elements of a
+// transposed matrix, so that they become adjacent.
 package stride
 
 import (
@@ -7,19 +7,20 @@ import (
 	"slices"
 )
 
-// A Loop visits N places, Stride bytes apart.
+// A Loop visits N places that lie Stride bytes apart.
 type Loop struct{ N, Stride int64 }
 
-// A processor cannot guess where the next row is if that starts in another page. So
-// rows of up to longest bytes that start at least near bytes apart are prefetched, ahead
-// bytes of rows before their use. Longer rows gained nothing.
+// A processor cannot predict the address of the next row if that row starts in another page. So
+// rows of at most longest bytes that start at least near bytes apart are prefetched, ahead bytes
+// before their use. Prefetching longer rows gained nothing.
 const (
 	longest = 2 << 10
 	near    = 2 << 10
 	ahead   = 4 << 10
 )
 
-// Line copies n runs of run bytes, which start stride bytes apart in src.
+// Line copies n runs of run bytes each. The runs start stride bytes apart in src and are adjacent
+// in dst.
 func Line(dst, src []byte, run, stride, n int) {
 	switch run {
 	case 1:
@@ -49,8 +50,9 @@ func Line(dst, src []byte, run, stride, n int) {
 	}
 }
 
-// Gather fills dst with the runs that nested loops, the outermost first, find in src: with
-// their bytes from number pos on. Loops may have any strides, in any order.
+// Gather visits runs of run bytes in src by nested loops, with the outermost loop first. The bytes
+// of all these runs, one after another, are the result. Gather fills dst with a part of the result,
+// starting at its byte pos. Loops may have any strides, in any order.
 func Gather(dst, src []byte, run int64, loops []Loop, pos int64) {
 	steps, step := make([]loop, len(loops)), run
 	for i, l := range slices.Backward(loops) {
@@ -60,15 +62,15 @@ func Gather(dst, src []byte, run int64, loops []Loop, pos int64) {
 	fill(dst, src, int(run), steps, pos)
 }
 
-// A loop takes n steps, of from bytes in the source and of to bytes in the result, which may
-// be larger than memory: loops visit a place many times where from is 0.
+// A loop takes n steps. A step is from bytes long in the source and to bytes long in the result.
+// The result may be larger than memory, since a loop whose from is 0 visits the same bytes n times.
 type loop struct {
 	n, from int
 	to      int64
 }
 
-// fill fills dst from byte pos of the result of the loops on. That is a few boxes:
-// the rest of a step of the outermost loop, whole steps, the start of a step.
+// fill fills dst with the result of the loops, starting at byte pos of the result. It works in a
+// few boxes: the rest of a step of the outermost loop, whole steps, and the start of a step.
 func fill(dst, src []byte, run int, loops []loop, pos int64) {
 	if len(loops) == 0 {
 		copy(dst, src[pos:run])
@@ -89,9 +91,9 @@ func fill(dst, src []byte, run int, loops []loop, pos int64) {
 	}
 }
 
-// box fills dst with all runs of the loops. The runs of the last one are adjacent
-// in dst. Where those of another are nearest in src, the two are a matrix to
-// transpose.
+// box fills dst with all runs of the loops. The runs of the last loop are adjacent in dst. If the
+// runs of another loop are closest to each other in src, that loop and the last one form a matrix
+// to transpose.
 func box(dst, src []byte, run int, loops []loop) {
 	last := len(loops) - 1
 	nearest := last
@@ -112,7 +114,7 @@ func box(dst, src []byte, run int, loops []loop) {
 	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, run, rows, columns, &buf) })
 }
 
-// each calls f for all steps of the loops.
+// each calls f for every combination of steps of the loops.
 func each(dst, src []byte, loops []loop, f func(dst, src []byte)) {
 	if len(loops) == 0 {
 		f(dst, src)

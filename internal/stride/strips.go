@@ -2,9 +2,9 @@ package stride
 
 import "encoding/binary"
 
-// A strip is a few columns of a tile. Squares with 8 bytes in each row are
-// transposed in registers. The columns have size bytes each in dst, pitch bytes
-// apart; size is a multiple of 8.
+// A strip consists of a few columns of a tile, which one func transposes. It transposes squares
+// whose rows have 8 bytes in registers. In dst a column has size bytes, a multiple of 8, and
+// columns start pitch bytes apart.
 
 var le = binary.LittleEndian
 
@@ -14,13 +14,13 @@ const (
 	low8  = 0x00ff00ff00ff00ff
 )
 
-// swap exchanges the high parts of a with the low parts of b. The mask has the low
-// ones, which are shift bits below the high ones.
+// swap exchanges the high parts of a with the low parts of b. mask selects the low parts; the high
+// parts lie shift bits above them.
 func swap(a, b uint64, shift int, mask uint64) (uint64, uint64) {
 	return a&mask | b&mask<<shift, a>>shift&mask | b&^mask
 }
 
-// strip4 transposes two columns of runs of 4 bytes.
+// strip4 transposes a strip of two columns, with runs of 4 bytes.
 func strip4(dst []byte, pitch int, src []byte, size int) {
 	d0, d1 := dst[:size], dst[pitch:][:size]
 	for i, row := 0, 0; i+8 <= len(d0) && i+8 <= len(d1); i, row = i+8, row+2*rowPitch {
@@ -31,7 +31,7 @@ func strip4(dst []byte, pitch int, src []byte, size int) {
 	}
 }
 
-// strip2 transposes four columns of runs of 2 bytes.
+// strip2 transposes a strip of four columns, with runs of 2 bytes.
 func strip2(dst []byte, pitch int, src []byte, size int) {
 	d0, d1 := dst[:size], dst[pitch:][:size]
 	d2, d3 := dst[2*pitch:][:size], dst[3*pitch:][:size]
@@ -48,7 +48,7 @@ func strip2(dst []byte, pitch int, src []byte, size int) {
 	}
 }
 
-// strip1 transposes eight columns of bytes.
+// strip1 transposes a strip of eight columns, with runs of 1 byte.
 func strip1(dst []byte, pitch int, src []byte, size int) {
 	for i := 0; i+8 <= size; i += 8 {
 		r := src[i*rowPitch:][:7*rowPitch+8]

@@ -1,25 +1,26 @@
 package stride
 
 const (
-	// side is the number of rows and of columns after which the matrix is left for
-	// the next block: its pages stay in the translation buffer of the processor,
-	// and its lines in the second-level cache.
+	// side is the number of rows and columns of a block. The pages of a block of this
+	// size stay in the translation buffer of the processor, and its cache lines in the
+	// second-level cache.
 	side = 512
 
-	// A tile has four cache lines of the result from each of its columns, and of the
-	// source from each row: adjacent lines come sooner than others. It is copied to a
-	// buffer first: the rows of a matrix often start at multiples of a power of two,
-	// where their lines displace one another in the first-level cache.
+	// A tile takes four cache lines of the source from each row, and fills four cache lines of the
+	// result for each column, because adjacent lines arrive sooner than others. A tile is first
+	// copied to a buffer: the rows of a matrix often start at multiples of a power of two, where
+	// their lines evict one another from the first-level cache. The copy also prefetches the rows
+	// of the next tile.
 	tileSide = 4 * 64
-	rowPitch = tileSide + 16
-	tileRows = 128 // at most
+	rowPitch = tileSide
+	tileRows = 128 // largest number of rows of a tile
 )
 
-// A buffer has the rows of a tile.
+// A buffer holds the rows of a tile.
 type buffer [tileRows * rowPitch]byte
 
-// transpose fills dst with the runs of a matrix, column by column: the rows are
-// far apart in src and adjacent in dst, the columns the other way round.
+// transpose fills dst with the runs of a matrix, column by column. The runs of a column are far
+// apart in src and adjacent in dst; the runs of a row are adjacent in src and far apart in dst.
 func transpose(dst, src []byte, run int, rows, columns loop, buf *buffer) {
 	for i := 0; i < rows.n; i += side {
 		for j := 0; j < columns.n; j += side {
@@ -44,7 +45,11 @@ func block(dst, src []byte, run int, rows, columns loop, buf *buffer) {
 		for i := 0; i < rows.n; i += height {
 			m := min(height, rows.n-i)
 			from := src[i*rows.from+j*columns.from:]
-			for k := range m {
+			left := m
+			if columns.from == run && n*run == rowPitch && farRows(buf[:], from, rowPitch, rows.from, m) {
+				left = 0 // nothing is left; farRows also prefetches the rows of the next tile
+			}
+			for k := range left {
 				row := from[k*rows.from:]
 				if columns.from == run {
 					copy(buf[k*rowPitch:][:n*run], row)
@@ -57,17 +62,17 @@ func block(dst, src []byte, run int, rows, columns loop, buf *buffer) {
 	}
 }
 
-// tile transposes m rows of n runs of 1, 2, 4 or 8 bytes, rowPitch bytes apart.
-// The columns are pitch bytes apart in dst.
+// tile transposes m rows of n runs. The runs have 1, 2, 4 or 8 bytes, and the rows start rowPitch
+// bytes apart in src. The columns start pitch bytes apart in dst.
 func tile(dst []byte, pitch int, src []byte, run, m, n int) {
-	per := 8 / run // runs in a word, and columns at a time
+	per := 8 / run // number of runs in a word, and of columns transposed at a time
 	rows, columns := m/per*per, n/per*per
 	if run == 8 {
-		columns = 0 // a word is copied as it is
+		columns = 0 // runs of 8 bytes are copied one by one
 	}
 	for j := 0; j < columns; j += per {
 		d, s := dst[j*pitch:], src[j*run:]
-		switch run { // a func in a variable would put the buffer on the heap
+		switch run { // calling these funcs through a variable would put the buffer on the heap
 		case 1:
 			strip1(d, pitch, s, rows*run)
 		case 2:

@@ -1,8 +1,8 @@
-// Package testplatform says what tests need that not every platform has: one
-// place for all systems, and for the emulators in which .ci/run runs them.
+// Package testplatform provides what tests need that not every platform has. It knows all systems,
+// and the emulators in which .ci/run runs the tests.
 //
-// A platform is skipped by its name, not because something failed on it: what
-// breaks on any other platform is a failure.
+// A test is skipped on a platform by the name of the platform, and not because an operation failed:
+// a failure on any other platform is a failure of the test.
 package testplatform
 
 import (
@@ -20,18 +20,18 @@ const (
 	js   = runtime.GOOS == "js"
 	wasi = runtime.GOOS == "wasip1"
 
-	// Maps is whether files can be mapped.
+	// Maps reports whether files can be mapped.
 	Maps = !js && !wasi && runtime.GOOS != "plan9"
 
-	// ReplacesOpenFiles is whether files that are open can be replaced and removed.
+	// ReplacesOpenFiles reports whether open files can be replaced and removed.
 	ReplacesOpenFiles = runtime.GOOS != "windows"
 
-	// MissesEmptyName is whether fs.ErrNotExist is the error of opening "".
+	// MissesEmptyName reports whether opening "" returns fs.ErrNotExist.
 	MissesEmptyName = !js && !wasi
 )
 
-// emulated reports whether this process runs in qemu-user, which cannot hide the
-// name of its own process.
+// emulated reports whether this process runs in qemu-user, which cannot hide the name of its own
+// process.
 func emulated() bool {
 	name, err := os.ReadFile("/proc/self/comm")
 	return err == nil && bytes.HasPrefix(name, []byte("qemu-"))
@@ -44,7 +44,8 @@ var RaceEnabled = func() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }()
 
-// Allocated returns the bytes that f allocates, and others meanwhile.
+// Allocated returns the number of bytes that were allocated while f ran, by f and by other
+// goroutines.
 func Allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -53,8 +54,8 @@ func Allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Torch returns the Python with PyTorch that SAFETENSORS_TORCH names by its absolute path.
-// Without one the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH is 1.
+// Torch returns the Python interpreter with PyTorch whose absolute path SAFETENSORS_TORCH contains.
+// Without it, the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH is 1.
 func Torch(t testing.TB) string {
 	t.Helper()
 	python := os.Getenv("SAFETENSORS_TORCH")
@@ -68,7 +69,7 @@ func Torch(t testing.TB) string {
 	return python
 }
 
-// NeedModes skips a test of the permissions of files.
+// NeedModes skips a test of file permissions on systems that lack them.
 func NeedModes(t testing.TB) {
 	t.Helper()
 	switch runtime.GOOS {
@@ -77,7 +78,7 @@ func NeedModes(t testing.TB) {
 	}
 }
 
-// NeedProcesses skips a test that starts its own program.
+// NeedProcesses skips a test that starts its own program on systems that cannot.
 func NeedProcesses(t testing.TB) {
 	t.Helper()
 	switch {
@@ -88,7 +89,7 @@ func NeedProcesses(t testing.TB) {
 	}
 }
 
-// MakePipe makes a named pipe that nobody writes to, or skips the test.
+// MakePipe makes a named pipe that has no writer, or skips the test.
 func MakePipe(t testing.TB, name string) {
 	t.Helper()
 	mkfifo, err := exec.LookPath("mkfifo")
@@ -100,8 +101,8 @@ func MakePipe(t testing.TB, name string) {
 	}
 }
 
-// NeedTruncation skips a test that truncates a mapped file and has the fault of
-// touching it caught.
+// NeedTruncation skips a test that truncates a mapped file, and expects the fault of touching it to
+// be caught.
 func NeedTruncation(t testing.TB) {
 	t.Helper()
 	switch {
@@ -112,8 +113,8 @@ func NeedTruncation(t testing.TB) {
 	}
 }
 
-// NeedSymlinks skips a test that follows symbolic links. On Windows they need a
-// privilege, and wine only says that it made one; WASI leaves them to the runtime.
+// NeedSymlinks skips a test that follows symbolic links. On Windows they need a privilege, and wine
+// only claims to have made one. On WASI they depend on the runtime.
 func NeedSymlinks(t testing.TB) {
 	t.Helper()
 	if !HasSymlinks(t) {
@@ -121,7 +122,7 @@ func NeedSymlinks(t testing.TB) {
 	}
 }
 
-// HasSymlinks reports whether files can be opened by symbolic links.
+// HasSymlinks reports whether a file can be opened through a symbolic link.
 func HasSymlinks(t testing.TB) bool {
 	t.Helper()
 	if !wasi && runtime.GOOS != "windows" && runtime.GOOS != "plan9" {
@@ -135,7 +136,11 @@ func HasSymlinks(t testing.TB) bool {
 	return err == nil && info.IsDir()
 }
 
-// Long reports whether tests are to take the largest sizes and all of their rounds,
-// which .ci/run long does with SAFETENSORS_LONG=1. It runs those whose own text calls
-// Long: a test does not call it by way of another function.
+// Long reports whether tests should use the largest sizes and all of their rounds. That is so if
+// SAFETENSORS_LONG is 1, which .ci/run long sets. It runs only tests whose own source calls Long,
+// so a test must not call Long through another function.
 func Long() bool { return os.Getenv("SAFETENSORS_LONG") == "1" && !testing.Short() }
+
+// Exhaustive reports whether the tests TestAll… should leave nothing out, which takes up to ten
+// minutes for each. That is so if SAFETENSORS_EXHAUSTIVE is 1, which a workflow sets every week.
+func Exhaustive() bool { return os.Getenv("SAFETENSORS_EXHAUSTIVE") == "1" && !testing.Short() }

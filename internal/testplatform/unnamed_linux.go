@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasUnnamedFiles reports whether a folder can have files without a name that get one
-// later, which a file shows that does.
+// HasUnnamedFiles reports whether a file in a folder can be created without a name, and get a name
+// later. It tries it with a file.
 func HasUnnamedFiles(t testing.TB, dir string) bool {
 	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o666)
 	if err != nil {

@@ -4,6 +4,5 @@ package testplatform
 
 import "testing"
 
-// HasUnnamedFiles reports whether a folder can have files without a name that get one
-// later: only on Linux.
+// HasUnnamedFiles returns false, because only Linux has files without a name.
 func HasUnnamedFiles(testing.TB, string) bool { return false }

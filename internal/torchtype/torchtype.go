@@ -1,18 +1,19 @@
-// Package torchtype has the dtypes of PyTorch, and their names in safetensors.
+// Package torchtype has a table of the dtypes of PyTorch, with the names that they have in
+// safetensors.
 package torchtype
 
 import "slices"
 
 // A Type is a dtype of PyTorch.
 type Type struct {
-	Name        string // in the module torch
-	storage     string // the class of its typed storages there; "" if it has none
-	Safetensors string // its name there; "" if it has none whose elements are the same
-	Width       int    // of an element, in bytes
-	Number      int    // bytes of the numbers that an element consists of
+	Name        string // name in the module torch
+	storage     string // class of its typed storages in the module torch, or "" if there is none
+	Safetensors string // name of the dtype with the same elements in safetensors, or "" if there is none
+	Width       int    // size of an element in bytes
+	Number      int    // size in bytes of each number in an element: half of Width for complex numbers
 }
 
-// types are the dtypes whose tensors PyTorch saves as strided storages.
+// types lists the dtypes whose tensors PyTorch saves as strided storages.
 var types = []Type{
 	{"float64", "DoubleStorage", "F64", 8, 8},
 	{"float32", "FloatStorage", "F32", 4, 4},
@@ -35,7 +36,7 @@ var types = []Type{
 	{"float8_e4m3fnuz", "", "F8_E4M3FNUZ", 1, 1},
 	{"float8_e5m2fnuz", "", "F8_E5M2FNUZ", 1, 1},
 	{"float8_e8m0fnu", "", "F8_E8M0", 1, 1},
-	{"float4_e2m1fn_x2", "", "", 1, 1}, // two of F4, which PyTorch counts as one
+	{"float4_e2m1fn_x2", "", "", 1, 1}, // an element is a byte that holds two numbers of dtype F4
 	{"qint8", "QInt8Storage", "", 1, 1},
 	{"quint8", "QUInt8Storage", "", 1, 1},
 	{"qint32", "QInt32Storage", "", 4, 4},
@@ -48,12 +49,13 @@ var types = []Type{
 	{"bits4x2", "", "", 1, 1},
 }
 
-// Of returns a dtype by its name in the module torch.
+// Of returns the dtype with this name in the module torch.
 func Of(name string) (t Type, ok bool) {
 	return find(func(t Type) bool { return t.Name == name })
 }
 
-// OfStorage returns the dtype of a class of storages, by its name in the module torch.
+// OfStorage returns the dtype of a class of typed storages. class is the name of the class in the
+// module torch.
 func OfStorage(class string) (t Type, ok bool) {
 	return find(func(t Type) bool { return t.storage == class && class != "" })
 }

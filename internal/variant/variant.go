@@ -1,25 +1,27 @@
-// Package variant knows the names of a model's files in a directory. That may hold variants
-// of a model, as diffusers and transformers name them: x and x.fp16, say. Of these, the files
-// are
+// Package variant has the rules for the names of a model's files in a directory. A directory may
+// hold several variants of a model, which diffusers and transformers name, for example, x and
+// x.fp16. The files of these two are
 //
 //	x.safetensors                    x.fp16.safetensors
 //	x-00001-of-00004.safetensors     x.fp16-00001-of-00002.safetensors
-//	                                 x-00001-of-00002.fp16.safetensors, in older ones
+//	                                 x-00001-of-00002.fp16.safetensors, in older checkpoints
 //	x.safetensors.index.json         x.safetensors.index.fp16.json
-//	                                 x.fp16.safetensors.index.json, in some
+//	                                 x.fp16.safetensors.index.json, in some checkpoints
 package variant
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 )
 
-// Endings are those of the files of one kind: .safetensors, or those of PyTorch.
+// Endings are the endings that the names of files of one kind have: .safetensors, or the endings
+// that PyTorch uses.
 type Endings []string
 
-// Among returns which names are those of a model: the files and the indexes, but for
-// variants of a model that is among them itself.
+// Among returns the names that belong to a model: its files and its indexes. It leaves out the
+// variants of a model whose plain files are also among the names.
 func (e Endings) Among(names []string) (files, indexes []string) {
 	all := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		file, _, _ := e.cutIndex(name)
@@ -27,12 +29,13 @@ func (e Endings) Among(names []string) (files, indexes []string) {
 	})
 	models := make(map[string]bool)
 	for _, name := range all {
-		models[e.modelOf(name)] = true
+		models[join(e.modelOf(name))] = true
 	}
 	for _, name := range all {
-		model, variant := cutVariant(e.modelOf(name))
+		model, variant := e.modelOf(name)
+		saved, _ := cutSave(model)
 		switch {
-		case variant != "" && models[model]:
+		case variant != "" && (models[model] || models[saved]):
 		case e.IsIndex(name):
 			indexes = append(indexes, name)
 		default:
@@ -42,57 +45,41 @@ func (e Endings) Among(names []string) (files, indexes []string) {
 	return files, indexes
 }
 
-// Of returns the variant that a file is of, by its name: "" if that tells none.
+// Of returns the variant that the name of a file indicates, or "" if it indicates none.
 func (e Endings) Of(name string) string {
-	_, variant := cutVariant(e.modelOf(name))
+	_, variant := e.modelOf(name)
 	return variant
 }
 
-// IsIndex reports whether a file is an index, by its name.
+// IsIndex reports whether a file is an index, judging by its name.
 func (e Endings) IsIndex(name string) bool {
 	_, _, ok := e.cutIndex(name)
 	return ok
 }
 
-// CutShard takes the name of a shard apart, without its ending: stem-00001-of-00003.
-func CutShard(name string) (stem, number, count string, ok bool) {
-	digits := func(s string) bool { return len(s) >= 5 && strings.Trim(s, "0123456789") == "" }
-	of := strings.LastIndex(name, "-of-")
-	if of < 0 {
-		return "", "", "", false
-	}
-	dash := strings.LastIndexByte(name[:of], '-')
-	if dash < 1 {
-		return "", "", "", false
-	}
-	stem, number, count = name[:dash], name[dash+1:of], name[of+len("-of-"):]
-	return stem, number, count, digits(number) && digits(count)
-}
-
 func (e Endings) has(file string) bool { return slices.Contains(e, path.Ext(file)) }
 
-// modelOf returns what all files of a model have in common: x, or x.fp16 of that variant.
-func (e Endings) modelOf(name string) string {
+// modelOf returns the part of a name that all files of a model have in common, and the variant that
+// the name indicates, or "". In the name of a shard, that part includes the digits of a save.
+func (e Endings) modelOf(name string) (model, variant string) {
 	file, variant, _ := e.cutIndex(name)
-	model := withoutNumber(strings.TrimSuffix(file, path.Ext(file)))
-	if base, last := cutVariant(model); last != "" && withoutNumber(base) != base {
-		model, variant = withoutNumber(base), last
+	shard, ok := ParseShard(file)
+	switch {
+	case !ok:
+		model = strings.TrimSuffix(file, path.Ext(file))
+	case variant != "":
+		model = join(join(shard.Stem, shard.Variant), shard.Save)
+	default:
+		return join(shard.Stem, shard.Save), shard.Variant
 	}
 	if variant == "" {
-		return model
+		model, variant = cutVariant(model)
 	}
-	return model + "." + variant
+	return model, variant
 }
 
-// withoutNumber cuts the number of a shard from the end of a name.
-func withoutNumber(name string) string {
-	if stem, _, _, ok := CutShard(name); ok {
-		return stem
-	}
-	return name
-}
-
-// cutIndex takes the name of an index apart: x.safetensors, and the variant or "".
+// cutIndex splits the name of an index into the name of its model, such as x.safetensors, and the
+// variant, or "".
 func (e Endings) cutIndex(name string) (file, variant string, ok bool) {
 	base, ok := strings.CutSuffix(name, ".json")
 	if !ok {
@@ -108,8 +95,8 @@ func (e Endings) cutIndex(name string) (file, variant string, ok bool) {
 	return file, variant, true
 }
 
-// cutVariant cuts the variant from the end of a name. It starts with a letter: wan2.1 is a
-// version, not the variant 1 of wan2.
+// cutVariant cuts the variant off the end of a name. A variant starts with a letter, since wan2.1
+// is a version, and not the variant 1 of wan2.
 func cutVariant(name string) (model, variant string) {
 	at := strings.LastIndexByte(name, '.')
 	if at < 1 {
@@ -122,4 +109,21 @@ func cutVariant(name string) (model, variant string) {
 		}
 	}
 	return name[:at], name[at+1:]
+}
+
+// A Several reports a directory with several files or indexes. None of them has the usual name of a
+// model, and they are not the shards of one model.
+type Several struct {
+	Usual string   // the name that a single file of a model usually has
+	Names []string // indexes, then files
+	List  string   // the names, formatted for the error
+}
+
+func (e *Several) Error() string {
+	return e.Found() + "; open those of one model by name, and Join them"
+}
+
+// Found returns the text of the error without the advice at its end.
+func (e *Several) Found() string {
+	return fmt.Sprintf("no %s in it, and several others: %s", e.Usual, e.List)
 }

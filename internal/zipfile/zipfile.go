@@ -1,14 +1,15 @@
 // Package zipfile opens zip archives of untrusted origin, and reads their members.
 //
-// archive/zip reads the directory. What it leaves to its caller is checked here:
-// names are unique, members do not overlap and lie in the file, nothing is
-// encrypted, sizes agree with one another and with what the compression can reach.
+// archive/zip reads the directory of an archive. This package makes the checks that archive/zip
+// leaves to its caller: names are unique, members do not overlap and lie within the file, nothing
+// is encrypted, and sizes agree with one another and with the limits of the compression.
 package zipfile
 
 import (
 	"archive/zip"
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,131 +17,249 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 )
 
-// An Archive is an open zip archive.
+// An Archive is an open zip archive. Its Members must not be modified.
 type Archive struct {
-	Members []*Member // in the order of the file
+	Members []*Member // in the order of their headers in the file
+	size    int64
 	byName  map[string]*Member
 }
 
 // A Member is a file in an archive.
 type Member struct {
 	Name string
-	Size int64 // of the content, uncompressed
+	Size int64 // size of the content in bytes, uncompressed
 
-	file  *zip.File
-	r     io.ReaderAt            // the archive
-	start int64                  // of the stored bytes in it
-	held  *contents              // of all members of the archive
-	once  sync.Mutex             // held while it is unpacked
-	bytes atomic.Pointer[[]byte] // the content, while held has it
+	file   *zip.File
+	r      io.ReaderAt // the archive
+	header int64       // offset of the local header in the archive, as the directory gives it
+	start  int64       // offset of the stored bytes in the archive; 0 until Locate has read the header
+
+	unpacking sync.Mutex // locked while the content is unpacked
+	kept      *content   // guarded by unpacking; nil if the content was never unpacked
 }
 
-// Holds reports whether a file is an archive with a member whose name ends in suffix. It
-// reads the directory only.
+// Holds reports whether a file is an archive with a member whose name ends in suffix. It reads only
+// the directory.
 func Holds(r io.ReaderAt, size int64, suffix string) bool {
-	z, err := directory(r, size)
+	z, err := directory(&probe{ReaderAt: r}, size)
 	return err == nil && slices.ContainsFunc(z.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, suffix) })
 }
 
-func directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
-	z, err := zip.NewReader(r, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // no name becomes a path
+// directory reads the directory of an archive of size bytes through p.
+func directory(p *probe, size int64) (*zip.Reader, error) {
+	p.left, p.size = maxDirectory, size
+	z, err := zip.NewReader(p, size)
+	p.located = true
+	if z != nil {
+		if err := p.checkEnd(size, len(z.Comment)); err != nil {
+			return nil, fmt.Errorf("reading the zip directory: %w", err)
+		}
+	}
+	if errors.Is(err, zip.ErrFormat) {
+		err = fmt.Errorf("%w: it is cut short or damaged", err)
+	}
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // insecure paths are harmless, since no name is used as a path
 		return nil, fmt.Errorf("reading the zip directory: %w", err)
 	}
 	return z, nil
 }
 
-// Open reads the directory of the archive of size bytes in r, and the start of each
-// member. each calls f(0) to f(n-1), perhaps concurrently, because each of them reads, and
-// a read may be a request. It returns the first error.
-func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) error) (*Archive, error) {
-	z, err := directory(r, size)
-	if err != nil {
-		return nil, err
-	}
-	a := &Archive{make([]*Member, len(z.File)), make(map[string]*Member, len(z.File))}
-	err = each(int64(len(z.File)), func(i int64) (err error) {
-		if a.Members[i], err = newMember(r, size, z.File[i]); err != nil {
-			err = fmt.Errorf("zip member %.200q: %w", z.File[i].Name, err)
-		}
+// A probe is the reader of an archive. While probing is true, it reads nothing and records the
+// offset of each read: archive/zip knows the offset of a local header from the directory, but does
+// not export it.
+type probe struct {
+	io.ReaderAt
+	probing bool
+	offset  int64
+	left    int64 // number of bytes that may still be read to find the members
+	located bool  // whether all members were found
+
+	tail []byte // the end of the archive, once it was read; otherwise empty
+	size int64  // size of the archive
+}
+
+// maxDirectory is the largest number of bytes that are read to find the members of an archive. A
+// member takes at least 46 of them, and ten times as many in memory.
+const maxDirectory = 16 << 20
+
+// checkEnd checks the end of an archive of size bytes, whose comment has the given length. Nothing
+// may follow the end record. If there is a 64-bit end record in front of it, the two must agree:
+// some readers take the directory from the second, while archive/zip does so only if a number in
+// the first is the largest possible.
+func (p *probe) checkEnd(size int64, comment int) error {
+	const (
+		endSize, locatorSize, end64Size = 22, 20, 56
+
+		full16, full32 = 1<<16 - 1, 1<<32 - 1
+	)
+	var b [locatorSize + endSize]byte
+	at := size - endSize - int64(comment)
+	before := min(at, locatorSize) // an archive without members may be too short for a locator
+	if n, err := p.ReadAt(b[locatorSize-before:], at-before); n < int(before)+endSize {
 		return err
-	})
+	}
+	locator, end := b[:locatorSize], b[locatorSize:]
+	switch {
+	case string(end[:4]) != "PK\x05\x06":
+		return errors.New("there are bytes after its end")
+	case string(locator[:4]) != "PK\x06\x07":
+		return nil
+	}
+	var end64 [end64Size]byte
+	if n, err := p.ReadAt(end64[:], int64(binary.LittleEndian.Uint64(locator[8:]))); n < end64Size {
+		return cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	members, length, offset := binary.LittleEndian.Uint16(end[10:]), binary.LittleEndian.Uint32(end[12:]), binary.LittleEndian.Uint32(end[16:])
+	if members == full16 || length == full16 || offset == full32 { // then archive/zip takes the directory from the 64-bit record
+		return nil
+	}
+	if string(end64[:4]) != "PK\x06\x06" || binary.LittleEndian.Uint64(end64[32:]) != uint64(members) ||
+		binary.LittleEndian.Uint64(end64[40:]) != uint64(length) || binary.LittleEndian.Uint64(end64[48:]) != uint64(offset) {
+		return errors.New("its two ends name different directories")
+	}
+	return nil
+}
+
+var errProbing = errors.New("the archive is not read now")
+
+func (p *probe) ReadAt(b []byte, off int64) (int, error) {
+	if p.probing {
+		p.offset = off
+		return 0, errProbing
+	}
+	if !p.located {
+		if p.left -= int64(len(b)); p.left < 0 {
+			return 0, fmt.Errorf("it has more than %d bytes", maxDirectory)
+		}
+	}
+	if at := off - (p.size - int64(len(p.tail))); at >= 0 && at+int64(len(b)) <= int64(len(p.tail)) {
+		return copy(b, p.tail[at:]), nil
+	}
+	n, err := p.ReaderAt.ReadAt(b, off)
+	if !p.located && n == len(b) && off+int64(n) == p.size {
+		p.tail = bytes.Clone(b) // kept because each read may be a request
+	}
+	return n, err
+}
+
+// Open reads the directory of the archive of size bytes in r. Before the content of a member is
+// read, Locate must be called with it.
+func Open(r io.ReaderAt, size int64) (*Archive, error) {
+	p := &probe{ReaderAt: r}
+	z, err := directory(p, size)
 	if err != nil {
 		return nil, err
 	}
-	held := new(contents)
-	for _, m := range a.Members {
-		m.held = held
+	a := &Archive{make([]*Member, len(z.File)), size, make(map[string]*Member, len(z.File))}
+	p.probing = true
+	for i, f := range z.File {
+		p.offset = -1
+		f.DataOffset() // always fails, but calls p.ReadAt with the offset
+		m := &Member{Name: f.Name, Size: int64(f.UncompressedSize64), file: f, r: r, header: p.offset}
+		if err := m.check(size); err != nil {
+			return nil, fmt.Errorf("zip member %.200q: %w", f.Name, err)
+		}
 		if a.byName[m.Name] != nil {
 			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)
 		}
-		a.byName[m.Name] = m
+		a.Members[i], a.byName[m.Name] = m, m
 	}
-	slices.SortStableFunc(a.Members, func(m, n *Member) int { return cmp.Compare(m.start, n.start) })
-	return a, a.checkOverlap()
+	p.probing = false
+	slices.SortStableFunc(a.Members, func(m, n *Member) int { return cmp.Compare(m.header, n.header) })
+	return a, nil
+}
+
+// Locate reads the local headers of members, and checks that no members of the archive overlap. The
+// func each must call f(0) to f(n-1), perhaps concurrently, because each call reads, and a read may
+// be a request. It returns the first error of f.
+func (a *Archive) Locate(members []*Member, each func(n int64, f func(i int64) error) error) error {
+	err := each(int64(len(members)), func(i int64) error {
+		m := members[i]
+		if err := m.locate(a.size); err != nil {
+			return fmt.Errorf("zip member %.200q: %w", m.Name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.checkOverlap()
 }
 
 // localHeader is the size of a member's header without its name and extra field.
 const localHeader = 30
 
-// checkOverlap checks that each member starts after the one before it. Their
-// headers count too, as far as their size is known.
+// checkOverlap checks that the header of each member comes after the end of the member before it.
+// Where the header of a member was not read, its extra field is assumed to be empty.
 func (a *Archive) checkOverlap() error {
 	end := int64(0)
 	for i, m := range a.Members {
-		if m.start-localHeader-int64(len(m.Name)) < end {
-			if i == 0 {
-				return fmt.Errorf("zip member %.200q starts before the archive", m.Name)
-			}
+		if m.header < end {
 			return fmt.Errorf("zip members %.200q and %.200q overlap", a.Members[i-1].Name, m.Name)
 		}
-		end = m.start + int64(m.file.CompressedSize64)
+		end = max(m.start, m.header+localHeader+int64(len(m.Name))) + int64(m.file.CompressedSize64)
 	}
 	return nil
 }
 
-func newMember(r io.ReaderAt, size int64, f *zip.File) (*Member, error) {
+// directorySize is the smallest size in bytes of a directory, which stands at the end of the
+// archive.
+const directorySize = 22
+
+// check checks a member's entry in the directory of an archive of size bytes.
+func (m *Member) check(size int64) error {
 	const (
 		encrypted   = 1 << 0
 		mostDeflate = 1032 // deflate takes at least 2 bits for 258 bytes
-		directory   = 22   // bytes that a directory takes at least
 	)
+	f := m.file
 	stored, unpacked := f.CompressedSize64, f.UncompressedSize64
 	switch {
 	case f.Flags&encrypted != 0:
-		return nil, errors.New("it is encrypted")
+		return errors.New("it is encrypted")
 	case f.Method != zip.Store && f.Method != zip.Deflate:
-		return nil, fmt.Errorf("unknown compression method %d", f.Method)
+		return fmt.Errorf("unknown compression method %d", f.Method)
 	case f.Method == zip.Store && stored != unpacked:
-		return nil, fmt.Errorf("stored size %d is not its size %d", stored, unpacked)
+		return fmt.Errorf("stored size %d is not its size %d", stored, unpacked)
 	case stored > uint64(size):
-		return nil, fmt.Errorf("its %d bytes exceed the file of %d", stored, size)
+		return fmt.Errorf("its %d bytes exceed the file of %d", stored, size)
 	case unpacked > math.MaxInt64 || unpacked/mostDeflate > stored:
-		return nil, fmt.Errorf("%d bytes cannot hold the %d that it claims", stored, unpacked)
+		return fmt.Errorf("%d bytes cannot hold the %d that it claims", stored, unpacked)
+	case m.header < 0 || m.header > size-directorySize-int64(stored):
+		return fmt.Errorf("its %d bytes at byte %d run into the directory at the end of the file of %d", stored, m.header, size)
 	}
-	start, err := f.DataOffset()
-	switch {
-	case err != nil:
-		return nil, err
-	case start < 0 || start > size-directory-int64(stored):
-		return nil, fmt.Errorf("its %d bytes at byte %d run into the directory at the end of the file of %d", stored, start, size)
-	}
-	return &Member{Name: f.Name, Size: int64(unpacked), file: f, r: r, start: start}, nil
+	return nil
 }
 
-// Member returns the member of that name, nil if there is none.
+// locate reads the local header, and sets start.
+func (m *Member) locate(size int64) error {
+	if m.start > 0 {
+		return nil
+	}
+	start, err := m.file.DataOffset()
+	stored := int64(m.file.CompressedSize64)
+	switch {
+	case err != nil:
+		return err
+	case start < m.header || start > size-directorySize-stored:
+		return fmt.Errorf("its %d bytes at byte %d run into the directory at the end of the file of %d", stored, start, size)
+	}
+	m.start = start
+	return nil
+}
+
+// Member returns the member with this name, or nil if there is none.
 func (a *Archive) Member(name string) *Member { return a.byName[name] }
 
 // Compressed reports whether a member is compressed.
 func (m *Member) Compressed() bool { return m.file.Method != zip.Store }
 
-// Content returns the content of a member, to be read at any place. A compressed one is unpacked at
-// the first read, if check accepts its size in bytes: it stays in memory, so that no other read
-// unpacks it, until others need the room. Any other is read where it is; its checksum is not
-// verified, which would take reading all of it.
+// Content returns a reader for the content of a member that Locate has located. If the member is
+// compressed, the first read unpacks it into memory, provided that check accepts its size in bytes.
+// It stays there until other contents need the room. If it is not compressed, it is read from the
+// archive; its checksum is not verified, since that would take reading all of it.
 func (m *Member) Content(check func(bytes int64) error) io.ReaderAt {
 	if !m.Compressed() {
 		return io.NewSectionReader(m.r, m.start, m.Size)
@@ -148,68 +267,8 @@ func (m *Member) Content(check func(bytes int64) error) io.ReaderAt {
 	return unpacked{m, check}
 }
 
-type unpacked struct {
-	*Member
-	check func(bytes int64) error
-}
-
-func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
-	b, err := u.content()
-	if err != nil {
-		return 0, err
-	}
-	return bytes.NewReader(b).ReadAt(p, off)
-}
-
-func (u unpacked) content() ([]byte, error) {
-	u.once.Lock()
-	defer u.once.Unlock()
-	if b := u.bytes.Load(); b != nil {
-		return *b, nil
-	}
-	if err := u.check(u.Size); err != nil {
-		return nil, fmt.Errorf("zip member %.200q: %w", u.Name, err)
-	}
-	u.held.makeRoom(u.Size)
-	b, err := u.ReadAll(u.Size)
-	if err == nil {
-		u.held.add(u.Member, b)
-	}
-	return b, err
-}
-
-// heldBytes is how much memory contents take, unless the last two are larger. A test has less.
-var heldBytes = int64(256 << 20)
-
-// contents are those of the members of an archive that were unpacked last.
-type contents struct {
-	mu    sync.Mutex
-	order []*Member
-	size  int64
-}
-
-func (c *contents) add(m *Member, b []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m.bytes.Store(&b)
-	c.order, c.size = append(c.order, m), c.size+m.Size
-}
-
-// makeRoom drops the oldest contents, but for one, where they and size bytes more take too much
-// memory: whoever reads a file in order may read the end of one member and the start of the next.
-func (c *contents) makeRoom(size int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.order) > 1 && c.size+size > heldBytes {
-		oldest := c.order[0]
-		c.size -= oldest.Size
-		oldest.bytes.Store(nil)
-		c.order = c.order[1:]
-	}
-}
-
-// CheckUnpack refuses to unpack a compressed member into memory if it packs much better
-// than weights can.
+// CheckUnpack returns an error if a compressed member would become so much larger that it cannot be
+// weights.
 func (m *Member) CheckUnpack() error {
 	const (
 		always    = 256 << 20
@@ -221,7 +280,7 @@ func (m *Member) CheckUnpack() error {
 	return nil
 }
 
-// Open returns the content as a stream, which verifies the checksum at its end.
+// Open returns a stream of the content. At its end, the stream verifies the checksum.
 func (m *Member) Open() (io.ReadCloser, error) { return m.file.Open() }
 
 // ReadAll returns the content of a member of at most limit bytes, and verifies its
@@ -231,16 +290,21 @@ func (m *Member) ReadAll(limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("zip member %.200q has %d bytes, more than %d", m.Name, m.Size, limit)
 	}
 	b := make([]byte, m.Size)
+	return b, m.fill(b)
+}
+
+// fill reads the whole content into b, which has its length, and verifies the checksum.
+func (m *Member) fill(b []byte) error {
 	r, err := m.Open()
 	if err == nil {
 		defer r.Close()
 		_, err = io.ReadFull(r, b)
 	}
 	if err == nil {
-		_, err = io.Copy(io.Discard, r) // to its end
+		_, err = io.Copy(io.Discard, r) // reads to the end, where the checksum is verified
 	}
 	if err != nil {
-		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)
+		return fmt.Errorf("zip member %.200q: %w", m.Name, err)
 	}
-	return b, nil
+	return nil
 }

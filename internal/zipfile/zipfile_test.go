@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -70,9 +73,14 @@ func inTurn(n int64, f func(i int64) error) error {
 }
 
 func open(data []byte) (*Archive, error) {
-	return Open(bytes.NewReader(data), int64(len(data)), inTurn)
+	a, err := Open(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	return a, a.Locate(a.Members, inTurn)
 }
 
+// TestMembers reads stored, compressed and empty members.
 func TestMembers(t *testing.T) {
 	text := strings.Repeat("text", 1000)
 	a := must(open(archive(t, stored("b", "1234"), deflated(t, "a", text), stored("empty", ""))))
@@ -124,6 +132,8 @@ func TestContent(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 3, "b": 2, "c": 2}, unpacked)
 }
 
+// TestRefused: an archive is refused if its members overlap, leave the file, or have other sizes
+// than it claims.
 func TestRefused(t *testing.T) {
 	good, packed := stored("a", "1234"), deflated(t, "a", "1234")
 	for name, test := range map[string]struct {
@@ -220,7 +230,8 @@ func TestZip64(t *testing.T) {
 		must(member.Write(block))
 	}
 	require.NoError(t, w.Close())
-	a := must(Open(&file, file.size, inTurn))
+	a := must(Open(&file, file.size))
+	require.NoError(t, a.Locate(a.Members, inTurn))
 	m := a.Member("a")
 	require.EqualValues(t, size, m.Size)
 	n, err := m.Content(nil).ReadAt(make([]byte, 10), size-7)
@@ -249,4 +260,147 @@ func TestCheckUnpack(t *testing.T) {
 		m := &Member{Size: int64(test.size), file: &zip.File{FileHeader: zip.FileHeader{CompressedSize64: test.packed}}}
 		require.Equal(t, test.refused, m.CheckUnpack() != nil, test)
 	}
+}
+
+// counting counts the reads of an archive.
+type counting struct {
+	*bytes.Reader
+	reads int
+}
+
+func (c *counting) ReadAt(p []byte, off int64) (int, error) {
+	c.reads++
+	return c.Reader.ReadAt(p, off)
+}
+
+// TestLocate: opening an archive of many members reads its directory, and Locate the headers of the
+// members that are used.
+func TestLocate(t *testing.T) {
+	members := []raw{stored("used", "1234")}
+	for i := range 5000 {
+		members = append(members, stored(fmt.Sprint(i), ""))
+	}
+	r := &counting{Reader: bytes.NewReader(archive(t, members...))}
+	a := must(Open(r, r.Size()))
+	require.Less(t, r.reads, 100)
+	r.reads = 0
+	m := a.Member("used")
+	require.NoError(t, a.Locate([]*Member{m}, inTurn))
+	require.Equal(t, 1, r.reads)
+	require.NoError(t, a.Locate([]*Member{m}, inTurn))
+	require.Equal(t, 1, r.reads)
+	require.Equal(t, "1234", string(must(io.ReadAll(io.NewSectionReader(m.Content(nil), 0, m.Size)))))
+}
+
+// TestOverlapUnlocated: members that overlap are refused even if their headers are not read.
+func TestOverlapUnlocated(t *testing.T) {
+	data := secondAt(t, 0)
+	a := must(Open(bytes.NewReader(data), int64(len(data))))
+	require.ErrorContains(t, a.Locate(a.Members[:1], inTurn), `zip members "a" and "b" overlap`)
+}
+
+// TestOneBudget: the contents of two archives, those that are being unpacked included, never take
+// more memory than one budget, and members that are read in turns are unpacked once each.
+func TestOneBudget(t *testing.T) {
+	const size, budget, parts = 1 << 16, 2<<16 + 1000, 16 // with room for the contents of other tests
+	defer func(n int64, d time.Duration) { heldBytes, idle = n, d }(heldBytes, idle)
+	idle = time.Hour
+	heldBytes = budget
+	unpacked := make(chan string, 1000)
+	var all sync.WaitGroup
+	for _, name := range []string{"x", "y"} {
+		a := must(open(archive(t, deflated(t, "a", strings.Repeat("a", size)), deflated(t, "b", strings.Repeat("b", size)), deflated(t, "c", strings.Repeat("c", size)))))
+		for _, m := range a.Members {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				r := m.Content(func(int64) error {
+					unpacked <- name + m.Name
+					return nil
+				})
+				for part := range parts {
+					b := make([]byte, size/parts)
+					n, err := r.ReadAt(b, int64(part*len(b)))
+					if n < len(b) || b[0] != m.Name[0] {
+						t.Error(n, err, b[0])
+					}
+					held.mu.Lock()
+					if held.size > budget {
+						t.Error("too much memory", held.size)
+					}
+					held.mu.Unlock()
+				}
+			}()
+		}
+	}
+	all.Wait()
+	require.Len(t, unpacked, 6)
+}
+
+// TestContentIsGarbage: the content of an archive that is no longer used takes no part of the budget.
+func TestContentIsGarbage(t *testing.T) {
+	before := func() int64 { held.mu.Lock(); defer held.mu.Unlock(); return held.size }
+	unused := func() bool { runtime.GC(); return before() == 0 }
+	require.Eventually(t, unused, 10*time.Second, time.Millisecond, "archives of other tests are garbage")
+	a := must(open(archive(t, deflated(t, "a", strings.Repeat("a", 1<<16)))))
+	must(a.Member("a").Content(func(int64) error { return nil }).ReadAt(make([]byte, 1), 0))
+	require.GreaterOrEqual(t, before(), int64(1<<16-1<<10))
+	runtime.KeepAlive(a)
+	a = nil
+	require.Eventually(t, unused, 10*time.Second, time.Millisecond)
+}
+
+// TestLargeDirectory: a directory that would take much memory is refused.
+func TestLargeDirectory(t *testing.T) {
+	name := strings.Repeat("n", 60_000)
+	var members []raw
+	for i := range maxDirectory/60_000 + 1 {
+		members = append(members, stored(name+fmt.Sprint(i), ""))
+	}
+	data := archive(t, members[:len(members)*9/10]...)
+	must(Open(bytes.NewReader(data), int64(len(data))))
+	data = archive(t, members...)
+	_, err := Open(bytes.NewReader(data), int64(len(data)))
+	require.ErrorContains(t, err, "reading the zip directory: it has more than 16777216 bytes")
+}
+
+// TestTwoEnds: an archive whose 64-bit end names another directory than its end is refused, because
+// Python and PyTorch read that one. One whose ends agree is read.
+func TestTwoEnds(t *testing.T) {
+	data := archive(t, stored("a", "1234"))
+	end := data[len(data)-22:]
+	length, offset := binary.LittleEndian.Uint32(end[12:]), binary.LittleEndian.Uint32(end[16:])
+	with := func(members, length, offset uint64) []byte {
+		b := bytes.Clone(data[:len(data)-22])
+		at := uint64(len(b))
+		b = append(b, "PK\x06\x06"...)
+		b = binary.LittleEndian.AppendUint64(b, 44)
+		b = append(b, make([]byte, 12)...)
+		for _, n := range []uint64{members, members, length, offset} {
+			b = binary.LittleEndian.AppendUint64(b, n)
+		}
+		b = append(b, "PK\x06\x07\x00\x00\x00\x00"...)
+		b = binary.LittleEndian.AppendUint64(b, at)
+		return append(append(b, 1, 0, 0, 0), end...)
+	}
+	must(Open(bytes.NewReader(data), int64(len(data))))
+	for _, test := range []struct {
+		members, length, offset uint64
+		refused                 bool
+	}{
+		{1, uint64(length), uint64(offset), false},
+		{2, uint64(length), uint64(offset), true},
+		{1, uint64(length) + 1, uint64(offset), true},
+		{1, uint64(length), 0, true},
+	} {
+		b := with(test.members, test.length, test.offset)
+		_, err := Open(bytes.NewReader(b), int64(len(b)))
+		if test.refused {
+			require.ErrorContains(t, err, "its two ends name different directories")
+		}
+		require.Equal(t, test.refused, err != nil, "%v", err)
+	}
+	after := append(bytes.Clone(data), "more"...)
+	_, err := Open(bytes.NewReader(after), int64(len(after)))
+	require.ErrorContains(t, err, "there are bytes after its end")
 }

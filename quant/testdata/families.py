@@ -237,6 +237,15 @@ def modelopt(folder):
 
     by_module(folder, "modelopt-nvfp4", {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"],
                                          "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 16, "type": "float"}, "targets": ["Linear"]}}}, pack)
+    from modelopt.torch.quantization.qtensor.mxfp8_tensor import MXFP8QTensor
+
+    def pack8(w):
+        s = MXFP8QTensor.get_weights_scaling_factor(w)
+        q = MXFP8QTensor.quantize_with_scale(w, s)
+        return {"weight": q, "weight_scale": s}, MXFP8QTensor(w.shape, F32, q).dequantize(F32, scale=s)
+
+    by_module(folder, "modelopt-mxfp8", {"quant_method": "modelopt", "quant_algo": "MXFP8", "ignore": ["lm_head"],
+                                         "config_groups": {"group_0": {"weights": {"num_bits": 8, "group_size": 32, "type": "float"}, "targets": ["Linear"]}}}, pack8)
 
 
 def make(folder):

@@ -342,6 +342,30 @@ def modelopt_nvfp4(f, name, size):
         case.save()
 
 
+def modelopt_mxfp8(f, name, size):
+    stub_modelopt()
+    from modelopt.torch.quantization.qtensor.mxfp8_tensor import MXFP8QTensor
+
+    e, o, i = size(3), size(9), 32 * size(4)
+    w, s = e4m3(o, i), exponents(o, i // 32)
+    experts, powers = e4m3(e, o, i), exponents(e, o, i // 32)
+    number = lambda q, by: MXFP8QTensor(q.shape, F32, q).dequantize(F32, scale=by)
+    alone = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "MXFP8", "group_size": 32, "exclude_modules": ["lm_head"]}}
+    layers = {"a": {"quant_algo": "MXFP8", "group_size": 32}, "b": {"quant_algo": "FP8"}}
+    for kind, config in (
+        ("file", alone), ("mixed", quantization("modelopt", quant_algo="MIXED_PRECISION", quantized_layers=layers)),
+        ("method", quantization("mxfp8", weight_block_size=[1, 32], scale_fmt="ue8m0")),
+    ):
+        case = Case(f, f"{name}-{kind}", config)
+        case.put("a.", weight=w, weight_scale=s, bias=scales(o, dtype=BF16))
+        case.expect("a.weight", number(w, s))
+        case.put("mlp.experts.", gate_up_proj=experts, gate_up_proj_weight_scale=powers, gate_up_proj_input_scale=scales())
+        case.expect("mlp.experts.gate_up_proj", number(experts, powers))
+        case.put("", mixer__dot__k_proj__dot__weight=w, mixer__dot__k_proj__dot__weight_scale=s, mixer__dot__k_proj__dot__k_scale=scales())
+        case.expect("mixer.k_proj.weight", number(w, s))
+        case.save()
+
+
 def gpt_oss(f, name, size):
     e, rows, i = size(3), size(9), 32 * size(4)
     case = Case(f, name, quantization("mxfp4", modules_to_not_convert=["lm_head"]))
@@ -599,7 +623,7 @@ def quantize(f, name, size):
 
 
 ALL = [quantize, fp8_block, fp8_e8m0, fp8_whole, fp8_experts, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_asymmetric, ct_actorder, ct_nvfp4, modelopt_nvfp4,
-       gpt_oss, ct_mx, ct_mixed, gptq, gptq_dynamic, comfy, awq, auto_round, bitsandbytes, mlx]
+       modelopt_mxfp8, gpt_oss, ct_mx, ct_mixed, gptq, gptq_dynamic, comfy, awq, auto_round, bitsandbytes, mlx]
 
 
 def main():

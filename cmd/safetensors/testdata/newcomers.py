@@ -20,9 +20,9 @@ from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
 from huggingface_hub import save_torch_state_dict
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 from transformers import AutoModelForCausalLM, BertConfig, BertModel, BertTokenizer, LlamaConfig, LlamaForCausalLM
 
 folder = sys.argv[2]
@@ -143,18 +143,70 @@ def make_diffusers():
 
 
 def compare_diffusers():
+    same(DDPMPipeline.from_pretrained(at("to", "pipeline-whole"), use_safetensors=True).unet.state_dict(), unet().state_dict())
+    half = DDPMPipeline.from_pretrained(at("to", "pipeline-half"), use_safetensors=True, dtype=torch.bfloat16)
+    same(half.unet.state_dict(), unet().bfloat16().state_dict())
     for name, variant in (("pipeline", None), ("pipeline-bin", None), ("pipeline", "fp16"), ("pipeline-bin", "fp16")):
         pipeline = DDPMPipeline.from_pretrained(at("to", name), variant=variant, use_safetensors=True, dtype=torch.float16 if variant else None)
         same(pipeline.unet.state_dict(), (unet().half() if variant else unet()).state_dict())
 
 
+def grown():
+    """An adapter that was trained after tokens were added."""
+    model = llama()
+    model.resize_token_embeddings(70)
+    torch.manual_seed(70)
+    with torch.no_grad():
+        for embedding in (model.get_input_embeddings(), model.get_output_embeddings()):
+            embedding.weight.normal_()
+    return random(get_peft_model(model, LoraConfig(r=4, lora_alpha=6, target_modules=["q_proj"])))
+
+
+class Experts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate_up_proj = torch.nn.Parameter(torch.zeros(4, 20, 12))
+        self.down_proj = torch.nn.Parameter(torch.zeros(4, 12, 10))
+
+
+class Mixture(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q_proj = torch.nn.Linear(12, 12)
+        self.experts = Experts()
+
+
+def mixed():
+    parameters = ["experts.gate_up_proj", "experts.down_proj"]
+    return random(get_peft_model(random(Mixture()), LoraConfig(r=2, lora_alpha=6, target_modules=["q_proj"], target_parameters=parameters)))
+
+
 def make_peft():
+    grown().save_pretrained(at("adapter-grown"), save_embedding_layers=True)
+    mixed().save_pretrained(at("adapter-mixed"))
+    os.makedirs(at("mixture"))
+    save_file(random(Mixture()).state_dict(), at("mixture", "model.safetensors"))
     for name in ADAPTERS:
         adapted(name).save_pretrained(at("adapter-" + name))
         adapted(name).save_pretrained(at("adapter-" + name + "-bin"), safe_serialization=False)
 
 
+def close(got, want):
+    assert got.keys() == want.keys(), got.keys() ^ want.keys()
+    for key, t in want.items():
+        torch.testing.assert_close(got[key], t, msg=key)
+
+
 def compare_peft():
+    close(load_file(at("to", "mixture", "model.safetensors")), mixed().merge_and_unload().state_dict())
+    for name, want in {"merged-shards": adapted("plain"), "merged-grown": grown()}.items():
+        # The variant fp16 was saved last, so that config.json has its dtype.
+        model, info = AutoModelForCausalLM.from_pretrained(at("to", name), output_loading_info=True, dtype=torch.float32)
+        assert not any(info.values()), (name, info)
+        close(model.state_dict(), want.merge_and_unload().state_dict())
+    model = AutoModelForCausalLM.from_pretrained(at("to", "merged-half"), dtype=torch.bfloat16)
+    want = adapted("plain").merge_and_unload().state_dict()
+    same(model.state_dict(), {k: load_file(at("to", "merged-adapter-plain.safetensors"))[k].bfloat16() for k in want})
     for name in ADAPTERS:
         base = llama()
         want, merged = adapted(name), adapted(name).merge_and_unload().state_dict()
@@ -173,7 +225,7 @@ def make_sentences():
     BertTokenizer(at("bert", "vocab.txt")).save_pretrained(at("bert"))
     random(BertModel(BertConfig(**SMALL))).save_pretrained(at("bert"))
     transformer = Transformer(at("bert"))
-    SentenceTransformer(modules=[transformer, Pooling(transformer.get_word_embedding_dimension())], device="cpu").save_pretrained(at("sentences"))
+    SentenceTransformer(modules=[transformer, Pooling(transformer.get_word_embedding_dimension()), Dense(SMALL["hidden_size"], 8)], device="cpu").save_pretrained(at("sentences"))
     shutil.rmtree(at("bert"))
 
 

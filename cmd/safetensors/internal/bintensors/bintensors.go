@@ -1,15 +1,15 @@
 // Package bintensors reads and writes .bt files, the format of the package bintensors
 // for Python and Rust.
 //
-// Such a file is a safetensors file with another header: its length as a little-endian
-// uint64, the header in bincode, padded with spaces, then the data. There is neither a
-// magic number nor a version, and there are two headers:
+// Such a file is a safetensors file with another kind of header: the length of the header as a
+// little-endian uint64, the header in bincode, padded with spaces, then the data. The format has
+// neither a magic number nor a version, and there are two kinds of headers:
 //
 //	0.0.x:      metadata, the tensors, the number of the tensor of each name
 //	0.1 to 0.2: metadata, the name and the tensor in turn
 //
-// Open tells them apart by reading both: only the right one fills the header and passes
-// all checks, which are those of safetensors. Write writes the newer one.
+// Open distinguishes them by trying both: only the right kind uses exactly the bytes of the header
+// and passes all checks, which are the checks of safetensors. Write writes the newer kind.
 package bintensors
 
 import (
@@ -28,10 +28,10 @@ import (
 const (
 	prefixSize = 8
 	maxHeader  = 100_000_000
-	maxRank    = 64 // that of NumPy and PyTorch; a dimension takes a byte here, and eight in memory
+	maxRank    = 64 // as in NumPy and PyTorch; a dimension takes one byte in the file, and eight in memory
 )
 
-// dtypes are those that bintensors has, by their numbers in the file.
+// dtypes are the dtypes of bintensors, indexed by their numbers in a file.
 var dtypes = []safetensors.DType{
 	safetensors.BOOL, safetensors.U8, safetensors.I8, safetensors.F8_E5M2, safetensors.F8_E4M3,
 	safetensors.I16, safetensors.U16, safetensors.F16, safetensors.BF16,
@@ -39,12 +39,12 @@ var dtypes = []safetensors.DType{
 	safetensors.F64, safetensors.I64, safetensors.U64,
 }
 
-// number returns the number of a dtype in the file, -1 if bintensors has none.
+// number returns the number of a dtype in a file, or -1 if bintensors lacks the dtype.
 func number(d safetensors.DType) int { return slices.Index(dtypes, d) }
 
-// Sniff reports whether a file that starts with head, of at least 9 bytes, can be a .bt
-// file: its header starts with 0 or 1, for metadata that are absent or present. That of
-// a safetensors file starts with { or white space.
+// Sniff reports whether a file that starts with head, which has at least 9 bytes, can be a .bt
+// file. The header of such a file starts with 0 or 1, for absent or present metadata. The header
+// of a safetensors file starts with { or white space.
 func Sniff(head []byte) bool {
 	if len(head) <= prefixSize {
 		return false
@@ -53,14 +53,14 @@ func Sniff(head []byte) bool {
 	return 0 < n && n <= maxHeader && head[prefixSize] <= 1
 }
 
-// Open returns the tensors and the metadata of the file of size bytes in r, which must
-// stay readable as long as the tensors are used. It reads the header; the data of a
-// tensor is read when the tensor is.
+// Open returns the tensors and the metadata of the file in r, which has size bytes and must stay
+// readable as long as the tensors are used. It reads only the header; a tensor reads its data on
+// demand.
 func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, metadata map[string]string, err error) {
 	defer named(&err)
 	var n uint64
 	if size < prefixSize {
-		return nil, nil, fmt.Errorf("%d bytes are no header: %w", size, io.ErrUnexpectedEOF)
+		return nil, nil, fmt.Errorf("%d bytes are not a header: %w", size, io.ErrUnexpectedEOF)
 	}
 	file := io.NewSectionReader(r, 0, size)
 	if err := binary.Read(file, binary.LittleEndian, &n); err != nil {
@@ -91,15 +91,15 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, met
 	return tensors, h.Metadata, nil
 }
 
-// named says of an error which format it is about.
+// named adds the name of the format to *err.
 func named(err *error) {
 	if *err != nil {
 		*err = fmt.Errorf("bintensors file: %w", *err)
 	}
 }
 
-// parse returns the header of a file whose tensors have data bytes, in the only format in
-// which it passes all checks.
+// parse parses the header of a file whose data has this many bytes. It tries both kinds of headers,
+// and returns the header of the only kind that passes all checks.
 func parse(text []byte, data int64) (*safetensors.Header, error) {
 	newer, newerErr := parseHeader(text, data, (*decoder).newer)
 	older, olderErr := parseHeader(text, data, (*decoder).older)
@@ -114,12 +114,11 @@ func parse(text []byte, data int64) (*safetensors.Header, error) {
 	return nil, fmt.Errorf("the header can be read in two ways, with %d tensors and with %d", len(newer.Tensors), len(older.Tensors))
 }
 
-// Write writes the tensors and the metadata as version 0.2 does, byte for byte: by dtype
-// in descending order, then by name; the metadata sorted by key. nil metadata are
-// absent.
+// Write writes the same bytes as version 0.2 of bintensors. Tensors are sorted by dtype
+// in descending order, then by name, and metadata by key. If metadata is nil, the file has none.
 //
-// Before anything is written it is an error if bintensors has no dtype for a tensor, or
-// if the checks of Open would fail.
+// If bintensors lacks the dtype of a tensor, or the checks of Open would fail, Write returns an
+// error before it writes anything.
 func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
 	defer named(&err)
 	h, err := headerOf(tensors, metadata)
@@ -146,6 +145,7 @@ func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 	return nil
 }
 
+// headerOf returns the header for tensors, sorted as Write describes.
 func headerOf(tensors map[string]safetensors.Tensor, metadata map[string]string) (*safetensors.Header, error) {
 	h := &safetensors.Header{Metadata: metadata}
 	for name, tensor := range tensors {
@@ -163,8 +163,8 @@ func headerOf(tensors map[string]safetensors.Tensor, metadata map[string]string)
 	return layOut(h)
 }
 
-// layOut returns a header with the offsets of its tensors, one after another, after the
-// checks of safetensors, whose rules are those of bintensors too.
+// layOut returns a header in which the tensors lie one after another, and checks it by the rules of
+// safetensors, which are also those of bintensors.
 func layOut(h *safetensors.Header) (*safetensors.Header, error) {
 	text, err := h.AppendBinary(nil)
 	if err != nil {
@@ -173,7 +173,7 @@ func layOut(h *safetensors.Header) (*safetensors.Header, error) {
 	return safetensors.ReadHeader(bytes.NewReader(text))
 }
 
-// check checks the rules of safetensors; the tensors have data bytes.
+// check checks h by the rules of safetensors, for a file whose data has this many bytes.
 func check(h *safetensors.Header, data int64) error {
 	laidOut, err := layOut(h)
 	if err != nil {
@@ -219,13 +219,15 @@ func appendHeader(b []byte, h *safetensors.Header) []byte {
 	return b
 }
 
-// A number in bincode is a byte below mark16, or a mark and 2, 4 or 8 bytes.
+// In bincode, a number below mark16 is one byte. A larger number is a mark followed by 2, 4 or 8
+// bytes.
 const (
 	mark16 = 251 + iota
 	mark32
 	mark64
 )
 
+// appendNumber appends a number in the shortest spelling.
 func appendNumber[T int | int64](b []byte, number T) []byte {
 	switch n := uint64(number); {
 	case n < mark16:
@@ -239,6 +241,7 @@ func appendNumber[T int | int64](b []byte, number T) []byte {
 	}
 }
 
+// appendString appends the length of s and then s.
 func appendString(b []byte, s string) []byte {
 	return append(appendNumber(b, len(s)), s...)
 }

@@ -45,6 +45,8 @@ func requireFolder(t *testing.T, folder string) {
 	}
 }
 
+// TestGolden reads files that both kinds of versions of bintensors wrote, and writes the same
+// bytes.
 func TestGolden(t *testing.T) {
 	for _, version := range []string{"0.0", "0.2"} {
 		t.Run(version, func(t *testing.T) { requireFolder(t, filepath.Join("testdata", version)) })
@@ -108,6 +110,8 @@ func samples() map[string]safetensors.Tensor {
 	return tensors
 }
 
+// TestWriteRefuses: what bintensors, or Open, could not read is refused before the first byte is
+// written.
 func TestWriteRefuses(t *testing.T) {
 	one := must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))
 	c64 := must(safetensors.NewTensor(safetensors.C64, []int{1}, make([]byte, 8)))
@@ -126,7 +130,7 @@ func TestWriteRefuses(t *testing.T) {
 		"dtype":          {map[string]safetensors.Tensor{"w": c64}, nil, `tensor "w": bintensors has no dtype for C64`},
 		"rank":           {map[string]safetensors.Tensor{"w": deep}, nil, `tensor "w": 65 dimensions, expected at most 64`},
 		"zero":           {map[string]safetensors.Tensor{"w": {}}, nil, `tensor "w": bintensors has no dtype for DType(0)`},
-		"reserved":       {map[string]safetensors.Tensor{"__metadata__": one}, nil, `tensor "__metadata__": the name is reserved for the metadata`},
+		"reserved":       {map[string]safetensors.Tensor{"__metadata__": one}, nil, `tensor "__metadata__": this name is reserved for the metadata`},
 		"no UTF-8":       {map[string]safetensors.Tensor{"\xff": one}, nil, `tensor "\xff": the name is not valid UTF-8`},
 		"metadata key":   {nil, map[string]string{"\xff": ""}, `metadata key "\xff" or its value is not valid UTF-8`},
 		"metadata value": {nil, map[string]string{"a": "\xff"}, `metadata key "a" or its value is not valid UTF-8`},
@@ -153,6 +157,7 @@ func (f *failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestFailingWriter: an error of the writer at any byte comes out of Write.
 func TestFailingWriter(t *testing.T) {
 	tensors := samples()
 	var b bytes.Buffer
@@ -162,6 +167,7 @@ func TestFailingWriter(t *testing.T) {
 	}
 }
 
+// TestSniff has the starts of files of this format, and of formats that look like it.
 func TestSniff(t *testing.T) {
 	for head, want := range map[string]bool{
 		"\x08\x00\x00\x00\x00\x00\x00\x00\x00": true,  // no metadata
@@ -191,6 +197,7 @@ const (
 	next  = "\x01\x01\x02\x02\x04"
 )
 
+// TestRefused has a file for each check of the header, with the errors that both readings give.
 func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		data         []byte
@@ -216,10 +223,10 @@ func TestRefused(t *testing.T) {
 		"overflow":             {file("\x00\x01\x01a\x01\x04"+strings.Repeat("\xfc\xff\xff\xff\x7f", 4)+"\x00\x00", 0), "overflows 64 bits", "bytes"},
 		"duplicate":            {file("\x00\x02\x01a"+entry+"\x01a"+next, 4), `tensor "a": duplicate tensor name`, "bytes"},
 		"duplicate, older":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01a\x01", 4), "bytes", `tensor "a": duplicate tensor name`},
-		"one name for two":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x00", 4), "bytes", `the name "b" is for tensor 0, which has one or is none`},
-		"name for none":        {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x02", 4), "bytes", `the name "b" is for tensor 2, which has one or is none`},
+		"one name for two":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x00", 4), "bytes", `the name "b" is for tensor 0, which has a name or does not exist`},
+		"name for none":        {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x02", 4), "bytes", `the name "b" is for tensor 2, which has a name or does not exist`},
 		"few names":            {file("\x00\x02"+entry+next+"\x01\x01a\x00", 4), "bytes", "1 names for 2 tensors"},
-		"reserved":             {file("\x00\x01\x0c__metadata__"+entry, 2), `tensor "__metadata__": the name is reserved`, "bytes"},
+		"reserved":             {file("\x00\x01\x0c__metadata__"+entry, 2), `tensor "__metadata__": this name is reserved for the metadata`, "bytes"},
 		"name no UTF-8":        {file("\x00\x01\x01\xff"+entry, 2), `tensor "\xff": the name is not valid UTF-8`, "bytes"},
 		"hole":                 {file("\x00\x01\x01a"+next, 4), `tensor "a": data offsets [2,4] of U8 [2], expected [0,2]`, "bytes"},
 		"overlap":              {file("\x00\x02\x01a"+entry+"\x01b"+entry, 2), `tensor "b": data offsets [0,2] of U8 [2], expected [2,4]`, "bytes"},
@@ -228,7 +235,7 @@ func TestRefused(t *testing.T) {
 		"end before the start": {file("\x00\x01\x01a\x01\x01\x02\x02\x00", 2), `tensor "a": data offsets [2,0] of U8 [2], expected [0,2]`, "bytes"},
 		"truncated data":       {file("\x00\x01\x01a"+entry, 1), "the tensors need 2 bytes, the file has 1: unexpected EOF", "bytes"},
 		"bytes after":          {file("\x00\x01\x01a"+entry, 3), "the tensors end at 2, but 3 bytes follow the header", "bytes"},
-		"padding":              {file("\x00\x01\x01a"+entry+" x", 2), "the padding after the table is not of spaces", "bytes"},
+		"padding":              {file("\x00\x01\x01a"+entry+" x", 2), "the padding after the table does not consist of spaces", "bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, metadata, err := Open(bytes.NewReader(test.data), int64(len(test.data)))
@@ -249,7 +256,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	for name, test := range map[string]struct{ data, want string }{
-		"empty":     {"", "0 bytes are no header: unexpected EOF"},
+		"empty":     {"", "0 bytes are not a header: unexpected EOF"},
 		"too long":  {"\x01\xe1\xf5\x05\x00\x00\x00\x00\x00", "header length 100000001 exceeds the limit of 100000000"},
 		"truncated": {"\x08\x00\x00\x00\x00\x00\x00\x00\x00", "header length 8 exceeds the 1 bytes that follow it: unexpected EOF"},
 	} {
@@ -306,6 +313,8 @@ func readAll(t *testing.T, data []byte) {
 	require.Len(t, again, len(tensors))
 }
 
+// FuzzBintensors reads every tensor of made-up files: no panic, and no memory out of proportion to
+// the file.
 func FuzzBintensors(f *testing.F) {
 	for _, name := range must(filepath.Glob("testdata/*/*.bt")) {
 		f.Add(must(os.ReadFile(name)))

@@ -10,14 +10,16 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A decoder reads the bincode of a header. It panics with a broken, which parseHeader recovers.
+// A decoder reads the bincode of a header. Its methods panic with a broken, which parseHeader
+// recovers.
 type decoder struct{ rest []byte }
 
 type broken struct{ error }
 
 func fail(format string, args ...any) { panic(broken{fmt.Errorf(format, args...)}) }
 
-// parseHeader reads a header in one of the formats, and checks it.
+// parseHeader reads a header of the kind that read reads, and checks it. data is the number of
+// bytes after the header.
 func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Header) (h *safetensors.Header, err error) {
 	d := &decoder{rest: text}
 	defer func() {
@@ -31,15 +33,15 @@ func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Heade
 	}()
 	h = read(d)
 	if strings.Trim(string(d.rest), " ") != "" {
-		fail("the padding after the table is not of spaces")
+		fail("the padding after the table does not consist of spaces")
 	}
 	return h, check(h, data)
 }
 
-// newer reads the header of versions 0.1 and later: each tensor follows its name.
+// newer reads the header of versions 0.1 and later, in which each tensor follows its name.
 func (d *decoder) newer() *safetensors.Header { return d.header(d.string) }
 
-// older reads the header of versions 0.0. The names are at the end, in any order.
+// older reads the header of versions 0.0, in which the names stand at the end, in any order.
 func (d *decoder) older() *safetensors.Header {
 	h := d.header(func() string { return "" })
 	if names := d.number(); names != uint64(len(h.Tensors)) {
@@ -49,13 +51,14 @@ func (d *decoder) older() *safetensors.Header {
 	for range h.Tensors {
 		name, i := d.string(), d.number()
 		if i >= uint64(len(named)) || named[i] {
-			fail("the name %.200q is for tensor %d, which has one or is none", name, i)
+			fail("the name %.200q is for tensor %d, which has a name or does not exist", name, i)
 		}
 		h.Tensors[i].Name, named[i] = name, true
 	}
 	return h
 }
 
+// header reads a header up to the last tensor. It calls name before each tensor.
 func (d *decoder) header(name func() string) *safetensors.Header {
 	h := &safetensors.Header{Metadata: d.metadata()}
 	for range d.entries() {
@@ -95,6 +98,7 @@ func (d *decoder) tensor(name string) safetensors.TensorInfo {
 	return info
 }
 
+// take returns the next n bytes.
 func (d *decoder) take(n uint64) []byte {
 	if n > uint64(len(d.rest)) {
 		fail("%d bytes where the header has %d left: %w", n, len(d.rest), io.ErrUnexpectedEOF)
@@ -104,7 +108,7 @@ func (d *decoder) take(n uint64) []byte {
 	return b
 }
 
-// number reads a number in its only spelling: the shortest.
+// number reads a number. Only the shortest spelling is valid.
 func (d *decoder) number() uint64 {
 	first := d.take(1)[0]
 	if first < mark16 {
@@ -122,7 +126,8 @@ func (d *decoder) number() uint64 {
 	return n
 }
 
-// atMost reads a number up to a limit. format is the error for a larger one, before args.
+// atMost reads a number of at most limit. For a larger number it fails with an error formatted from
+// that number and args.
 func (d *decoder) atMost(limit uint64, format string, args ...any) uint64 {
 	n := d.number()
 	if n > limit {
@@ -131,8 +136,9 @@ func (d *decoder) atMost(limit uint64, format string, args ...any) uint64 {
 	return n
 }
 
-// entries reads the number of entries that follow, up to what a header of safetensors has
-// room for: an entry takes 4 bytes here, and some hundred in memory.
+// entries reads the number of entries that follow. The number is limited, because an entry takes 4
+// bytes in the file, but some hundred bytes in memory. The limit is about as many entries as fit a
+// header of safetensors.
 func (d *decoder) entries() uint64 {
 	const limit = 1 << 21
 	return d.atMost(limit, "%d entries, safetensors has room for %d", limit)

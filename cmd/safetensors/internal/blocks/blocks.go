@@ -1,4 +1,4 @@
-// Package blocks makes large tensors of small ones, so that computing them takes little
+// Package blocks joins large tensors from small ones, so that computing a large tensor takes little
 // memory.
 package blocks
 
@@ -8,31 +8,37 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// Elements is how many elements are computed at once: 8 MiB of float32.
+// Elements is the largest number of elements that are computed at a time: 8 MiB of float32.
 const Elements = 2 << 20
 
-// Most is how many bytes may be joined: blocks of more would take 1 to 2 GB of memory before any is
-// computed.
+// Most is the largest size in bytes of a joined tensor. The list of blocks of a larger tensor would
+// take 1 to 2 GB of memory before any block is computed.
 const Most = 8e12
 
-// Join returns a tensor of a shape, joined from blocks of at most Elements elements.
-// makeBlock makes one of them, from its ranges in the leading dimensions and its shape.
+// Join returns a tensor with this shape, joined from blocks of at most Elements elements. makeBlock
+// makes one block: block has the ranges of its indices in the leading dimensions, and shape is its
+// shape.
 func Join(shape []int, makeBlock func(block []safetensors.Range, shape []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
-	return joinFrom(0, nil, shape, makeBlock)
+	return JoinOf(Elements, shape, makeBlock)
 }
 
-// joinFrom splits a block in dimension dim, and in those after it where an index of
-// dim has too many elements.
-func joinFrom(dim int, block []safetensors.Range, shape []int, makeBlock func([]safetensors.Range, []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+// JoinOf is like Join, but blocks have at most most elements.
+func JoinOf(most int64, shape []int, makeBlock func(block []safetensors.Range, shape []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+	return joinFrom(most, 0, nil, shape, makeBlock)
+}
+
+// joinFrom splits a block with more than most elements in dimension dim. If one index of dim
+// already has too many elements, it also splits the dimensions after dim.
+func joinFrom(most int64, dim int, block []safetensors.Range, shape []int, makeBlock func([]safetensors.Range, []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
 	if dim == len(shape) || slices.Contains(shape, 0) {
 		return makeBlock(block, shape)
 	}
-	row := int64(1) // elements of an index of dim
+	row := int64(1) // number of elements for each index of dim
 	for _, n := range shape[dim+1:] {
 		row *= int64(n)
 	}
-	rows := int(max(1, Elements/row))
-	if shape[dim] <= rows && row <= Elements {
+	rows := int(max(1, most/row))
+	if shape[dim] <= rows && row <= most {
 		return makeBlock(block, shape)
 	}
 	var pieces []safetensors.Tensor
@@ -40,7 +46,7 @@ func joinFrom(dim int, block []safetensors.Range, shape []int, makeBlock func([]
 		end := min(first+rows, shape[dim])
 		part := slices.Clone(shape)
 		part[dim] = end - first
-		piece, err := joinFrom(dim+1, append(slices.Clip(block), safetensors.Span(first, end)), part, makeBlock)
+		piece, err := joinFrom(most, dim+1, append(slices.Clip(block), safetensors.Span(first, end)), part, makeBlock)
 		if err != nil {
 			return piece, err
 		}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -23,38 +24,50 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 type azureStore struct{ client *container.Client }
 
-// openAzure takes the account, and what opens it, from the variables that Azure's own
-// tools read; without a key or a signature, from whoever is logged in.
+// openAzure takes the account and the credentials from the variables that Azure's own tools read.
+// Without a key or a signature, it uses the login of Azure's tools.
 func openAzure(_ context.Context, name string, query url.Values) (store, error) {
 	o, err := options(query, "storage_account", "domain", "protocol", "anonymous")
 	if err != nil {
 		return nil, err
 	}
-	account := cmp.Or(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT"))
-	key, signature := os.Getenv("AZURE_STORAGE_KEY"), strings.TrimPrefix(os.Getenv("AZURE_STORAGE_SAS_TOKEN"), "?")
-	connection := os.Getenv("AZURE_STORAGE_CONNECTION_STRING")
-	at := fmt.Sprintf("%s://%s.%s/%s", cmp.Or(o["protocol"], "https"), account,
-		cmp.Or(o["domain"], os.Getenv("AZURE_STORAGE_DOMAIN"), "blob.core.windows.net"), name)
 	shared := azcore.ClientOptions{
 		Transport: discreet{newClient(connections())},
 		Retry:     policy.RetryOptions{MaxRetries: tries - 1, RetryDelay: firstPause, MaxRetryDelay: longestAsked, StatusCodes: busy},
 	}
 	clientOptions := &container.ClientOptions{ClientOptions: shared}
+	anonymous := o["anonymous"] == "true"
+	connection := os.Getenv("AZURE_STORAGE_CONNECTION_STRING")
+	var account azureAccount
+	if connection == "" || o["storage_account"] != "" {
+		connection = ""
+		if account, err = newAzureAccount(o); err != nil {
+			return nil, err
+		}
+	}
+	at := account.endpoint + "/" + name
+	key, signature := os.Getenv("AZURE_STORAGE_KEY"), strings.TrimPrefix(os.Getenv("AZURE_STORAGE_SAS_TOKEN"), "?")
 	var client *container.Client
 	switch {
-	case connection != "" && o["storage_account"] == "":
+	case connection != "":
 		client, err = container.NewClientFromConnectionString(connection, name, clientOptions)
-	case account == "":
-		err = errors.New("AZURE_STORAGE_ACCOUNT is not set, nor AZURE_STORAGE_CONNECTION_STRING")
-	case o["anonymous"] == "true":
+		if err == nil && anonymous {
+			bare, _, _ := strings.Cut(client.URL(), "?") // without a signature
+			client, err = container.NewClientWithNoCredential(bare, clientOptions)
+		} else if err == nil && !private(client.URL()) {
+			err = fmt.Errorf("AZURE_STORAGE_CONNECTION_STRING has credentials for %s, which is neither https nor on this machine: use https, or add ?anonymous=true to the URL", origin(client.URL()))
+		}
+	case anonymous || account.reason != "":
 		client, err = container.NewClientWithNoCredential(at, clientOptions)
 	case key != "":
 		var credential *container.SharedKeyCredential
-		if credential, err = container.NewSharedKeyCredential(account, key); err == nil {
+		if credential, err = container.NewSharedKeyCredential(account.name, key); err == nil {
 			client, err = container.NewClientWithSharedKeyCredential(at, credential, clientOptions)
 		}
 	case signature != "":
@@ -68,7 +81,34 @@ func openAzure(_ context.Context, name string, query url.Values) (store, error) 
 	if err == nil {
 		err = checkEndpoint(client.URL())
 	}
-	return azureStore{client}, err
+	return anonymously(azureStore{client}, account.reason), err
+}
+
+// An azureAccount is a storage account and the endpoint of its blobs. reason is the result of
+// anonymousTo for the endpoint.
+type azureAccount struct{ name, endpoint, reason string }
+
+var azureName = regexp.MustCompile(`^[0-9A-Za-z-]{1,63}$`)
+
+// newAzureAccount returns the account that the options of a URL name, or else the environment. The
+// account and the protocol are parts of the address, so they must not contain another host.
+func newAzureAccount(o map[string]string) (azureAccount, error) {
+	name, protocol := cmp.Or(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT")), cmp.Or(o["protocol"], "https")
+	switch {
+	case name == "":
+		return azureAccount{}, errors.New("AZURE_STORAGE_ACCOUNT is not set, nor AZURE_STORAGE_CONNECTION_STRING")
+	case !azureName.MatchString(name):
+		return azureAccount{}, fmt.Errorf("%s is not the name of a storage account", term.Quote(name, 100))
+	case protocol != "https" && protocol != "http":
+		return azureAccount{}, fmt.Errorf("the protocol is %s, expected https or http", term.Quote(protocol, 100))
+	}
+	in := func(domain string) string { return protocol + "://" + name + "." + domain }
+	usual := cmp.Or(os.Getenv("AZURE_STORAGE_DOMAIN"), "blob.core.windows.net")
+	a := azureAccount{name: name, endpoint: in(cmp.Or(o["domain"], usual))}
+	if o["protocol"]+o["domain"] != "" && o["anonymous"] != "true" {
+		a.reason = anonymousTo(a.endpoint, "AZURE_STORAGE_DOMAIN", in(usual), in("blob.core.windows.net"))
+	}
+	return a, nil
 }
 
 func (s azureStore) list(ctx context.Context, prefix, marker string) (page []objectInfo, next *string, err error) {
@@ -125,7 +165,7 @@ func (s azureStore) put(ctx context.Context, key string, body []byte, isNew bool
 	}
 	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), o)
 	err = refused(err)
-	if e := (*storeError)(nil); errors.As(err, &e) && bloberror.HasCode(err, bloberror.BlobAlreadyExists) { // with the status 409
+	if e := (*storeError)(nil); errors.As(err, &e) && bloberror.HasCode(err, bloberror.BlobAlreadyExists) { // Azure answers with the status 409
 		e.status = http.StatusPreconditionFailed
 	}
 	return err
@@ -136,9 +176,9 @@ func (s azureStore) delete(ctx context.Context, key string) error {
 	return refused(err)
 }
 
-// An azureUpload stages blocks. Those that no list names disappear by themselves. All uploads
-// of a blob share one set of blocks: a random number keeps the list of one from naming the
-// blocks of another.
+// An azureUpload stages blocks. Azure removes blocks that no list names. All uploads of a blob
+// share one set of blocks, so the name of a block contains a random number that is different for
+// each upload.
 type azureUpload struct {
 	client *blockblob.Client
 	number uint64

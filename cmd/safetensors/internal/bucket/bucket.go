@@ -21,24 +21,25 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// A store is the client of a kind of object store. Its errors tell the status of the
-// answer. It may be used concurrently.
+// A store is a client of one kind of object store. Its errors contain the status of the answer: see
+// status. It may be used concurrently.
 type store interface {
-	// list returns objects whose keys, which are their names here, start with prefix, up to the
-	// next slash: what ends in one has nothing else. The list starts after marker, which is ""
-	// or the marker that a list before returned, nil if it was the last. All that was written
-	// before is in them.
+	// list returns one page of the objects whose keys start with prefix. The names of these objects
+	// are their keys. A key with a slash after the prefix is cut after the slash, and such an
+	// object has nothing but a name. The page starts after marker, which is "" for the first page,
+	// and for others the marker that the page before returned. next is nil for the last page. The
+	// list is consistent: it contains all objects that were written before.
 	list(ctx context.Context, prefix, marker string) (page []objectInfo, next *string, err error)
 
 	// head describes an object.
 	head(ctx context.Context, key string) (objectInfo, error)
 
-	// get returns n bytes of an object, from off on, or fewer at its end, as the Content-Range of
-	// the answer says, and the tag that it has now.
+	// get returns n bytes of an object, from off on, or fewer at its end. sent is the Content-Range
+	// of the answer, and tag the present tag of the object.
 	get(ctx context.Context, key string, off, n int64) (body io.ReadCloser, sent, tag string, err error)
 
-	// put writes an object at once. If it is to be a new one, and there is an object of that
-	// key, the status of the error is 412.
+	// put writes an object in one request. If isNew is true and there is an object with this key,
+	// the status of the error is 412.
 	put(ctx context.Context, key string, body []byte, isNew bool) error
 
 	// begin begins to write an object in parts.
@@ -47,17 +48,19 @@ type store interface {
 	delete(ctx context.Context, key string) error
 }
 
-// An upload is an object that appears when it is complete.
+// An upload writes one object, which appears when the upload is complete.
 type upload interface {
-	// part uploads part i, from 0 on. It may be called concurrently.
+	// part uploads part i, counted from 0. It may be called concurrently.
 	part(ctx context.Context, i int, body []byte) error
 	complete(ctx context.Context, parts int) error
 
-	// abort removes the parts. Its error has the status 404 when there is no upload.
+	// abort removes the parts. If the store does not know the upload, the status of the error is
+	// 404.
 	abort(ctx context.Context) error
 }
 
-// stores open the bucket of a URL, by its scheme. The query has the options.
+// stores maps the scheme of a URL to a func that opens the bucket of the URL. The query contains
+// options.
 var stores = map[string]func(ctx context.Context, name string, query url.Values) (store, error){
 	"s3":     openS3,
 	"gs":     openGoogle,
@@ -70,25 +73,26 @@ func IsURL(name string) bool {
 	return ok && stores[scheme] != nil
 }
 
-// A Bucket is a file system, whose files are io.ReaderAts and safetensors.RangeReaders for
-// concurrent use. It holds the context of all requests, because io.ReaderAt takes none.
+// A Bucket is a file system. Its files implement io.ReaderAt and safetensors.RangeReader, and may
+// be read concurrently. It holds the context of all requests, because the methods of io.ReaderAt
+// have none.
 type Bucket struct {
 	ctx   context.Context
 	store store
-	url   string // without the key and the query, which may hold secrets
+	url   string // without the key and the query, which may contain secrets
 }
 
-// Open returns the bucket of a URL and the key in it, without a slash at its end. The
-// query of the URL has options: s3://models/llama?region=eu-central-1. ctx governs the
-// bucket as long as it is used.
+// Open returns the bucket of a URL and the key in it, without a slash at its end. The query of the
+// URL contains options: s3://models/llama?region=eu-central-1. ctx governs all requests of the
+// bucket.
 func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error) {
 	parsed, named := rawURL, arn.FindString(rawURL)
-	if named != "" { // which no URL has as its host
+	if named != "" { // url.Parse would not accept it as a host
 		parsed = "s3://arn" + strings.TrimPrefix(rawURL, named)
 	}
 	u, err := url.Parse(parsed)
 	if err != nil {
-		bare, _, _ := strings.Cut(rawURL, "?") // the rest, which the error of Parse has, may be secret
+		bare, _, _ := strings.Cut(rawURL, "?") // the error of Parse contains the rest, which may be secret
 		return nil, "", fmt.Errorf("%q is not a URL", bare)
 	}
 	shown := cmp.Or(named, u.Scheme+"://"+u.Host)
@@ -106,10 +110,12 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 	return &Bucket{ctx, opened, shown}, key, nil
 }
 
-// An arn names an access point, or a bucket of an outpost, as in s3://arn:aws:s3:…/mine/key.
+// arn matches the URL of an access point, or of a bucket of an outpost, without the key:
+// s3://arn:aws:s3:…/mine/key.
 var arn = regexp.MustCompile(`^s3://arn:[^?]*?[:/](accesspoint|bucket)[:/][^:/?]+`)
 
-// options returns the values of the options in a query, which has no others.
+// options returns the values of the options in a query. An option that is not among known is an
+// error.
 func options(query url.Values, known ...string) (map[string]string, error) {
 	values := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
@@ -124,7 +130,7 @@ func options(query url.Values, known ...string) (map[string]string, error) {
 // URL returns the URL of a key, for messages.
 func (b *Bucket) URL(key string) string { return b.url + "/" + key }
 
-// An Error says which object, or folder of objects, it is about.
+// An Error is an error with the URL of the object, or of the folder of objects, that it is about.
 type Error struct {
 	URL string // without the query
 	Err error
@@ -133,7 +139,7 @@ type Error struct {
 func (e *Error) Error() string { return term.Name(e.URL) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// meanings are what the statuses of answers mean.
+// meanings maps statuses of answers to errors that callers recognize.
 var meanings = map[int]error{
 	http.StatusNotFound: fs.ErrNotExist, http.StatusUnauthorized: fs.ErrPermission, http.StatusForbidden: fs.ErrPermission,
 	http.StatusPreconditionFailed: fs.ErrExist, http.StatusNotImplemented: errors.ErrUnsupported,
@@ -146,9 +152,10 @@ func (b *Bucket) fail(key string, err error) error {
 	if cause := context.Cause(b.ctx); cause != nil {
 		return cause
 	}
-	if errors.As(err, new(*Error)) { // of another object, which is copied to this one
+	if errors.As(err, new(*Error)) { // the error is about another object, which is being copied to this one
 		return &Error{b.URL(key), err}
 	}
+	err = explain(b.store, err)
 	if meaning := meanings[status(err)]; meaning != nil {
 		err = fmt.Errorf("%w: %w", meaning, err)
 	}
@@ -156,16 +163,17 @@ func (b *Bucket) fail(key string, err error) error {
 }
 
 const (
-	mostPages  = 10_000  // of a list
-	mostListed = 1 << 20 // objects of a folder, far more than a model has
+	mostPages  = 10_000  // largest number of pages of a list
+	mostListed = 1 << 20 // largest number of objects in a folder, far more than a model has
 )
 
 var (
-	errNoList = errors.New("the answer is no list")
-	errNoSize = errors.New("the answer does not tell the size")
+	errNoList = errors.New("the answer is not a list")
+	errNoSize = errors.New("the answer does not contain the size")
 )
 
-// list returns the pages of a list. Each has to go on at another place than the one before.
+// list returns the entries of all pages of a list. Each page must continue at another place than
+// the page before.
 func (b *Bucket) list(prefix string) (entries []objectInfo, err error) {
 	marker := ""
 	for pages := 1; ; pages++ {
@@ -175,7 +183,7 @@ func (b *Bucket) list(prefix string) (entries []objectInfo, err error) {
 		case err != nil, next == nil:
 			return entries, err
 		case *next == "" || *next == marker:
-			return nil, errors.New("the list ends early: the answer does not say where it goes on")
+			return nil, errors.New("the list ends early: the answer does not specify where it continues")
 		case pages >= mostPages || len(entries) >= mostListed:
 			return nil, fmt.Errorf("the list does not end: %d objects so far", len(entries))
 		}
@@ -183,7 +191,7 @@ func (b *Bucket) list(prefix string) (entries []objectInfo, err error) {
 	}
 }
 
-// value returns what p points to, or zero.
+// value returns the value that p points to, or the zero value if p is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -191,20 +199,21 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// Head returns an error if there is no object of that key.
+// Head returns an error if there is no object with this key.
 func (b *Bucket) Head(key string) error {
 	_, err := b.store.head(b.ctx, key)
 	return b.fail(key, err)
 }
 
-// cleaning returns the bucket for cleaning up, which works after its context is cancelled, too.
+// cleaning returns a Bucket for cleaning up. It has a minute, even after the context of b is
+// canceled.
 func (b *Bucket) cleaning() (*Bucket, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), time.Minute)
 	return &Bucket{ctx, b.store, b.url}, cancel
 }
 
-// Delete removes an object. It cleans up: it works after the context is cancelled, too.
-// An object that is not there is no error.
+// Delete removes an object, even after the context is canceled. If the object does not exist, that
+// is not an error.
 func (b *Bucket) Delete(key string) error {
 	b, cancel := b.cleaning()
 	defer cancel()
@@ -215,15 +224,15 @@ func (b *Bucket) Delete(key string) error {
 	return &Error{b.URL(key), err}
 }
 
-// Create writes a small object unless there is one of that key: then the error wraps
-// fs.ErrExist. Of several that create it at once, one succeeds. A store that does not know
-// how says errors.ErrUnsupported, or replaces the object.
+// Create writes a small object, unless there is an object with this key; then the error wraps
+// fs.ErrExist. If several processes create it at the same time, one of them succeeds. A store that
+// lacks this operation returns an error that wraps errors.ErrUnsupported, or replaces the object.
 func (b *Bucket) Create(key string, data []byte) error {
 	return b.fail(key, b.store.put(b.ctx, key, data, true))
 }
 
-// Start returns the first n bytes of an object, or all if it is shorter. It works after the
-// context is cancelled, too: what is there decides what is to be cleaned up.
+// Start returns the first n bytes of an object, or the whole object if it is shorter. It works even
+// after the context is canceled, because the caller may need it to decide what to clean up.
 func (b *Bucket) Start(key string, n int64) ([]byte, error) {
 	if b.ctx.Err() != nil {
 		var cancel context.CancelFunc

@@ -16,23 +16,23 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// stall is how long a connection may bring nothing. S3 takes minutes to complete an
-// upload, and so may a part.
+// stall is the longest time for which a connection may receive nothing. S3 takes minutes to
+// complete an upload, and perhaps to store a part.
 var stall = 5 * time.Minute
 
 const (
-	longestAnswer  = 8 << 20 // of what is not the body of an object: a thousand keys of a list
+	longestAnswer  = 8 << 20 // largest answer in bytes that is not the body of an object: a thousand keys of a list
 	longestRefusal = 64 << 10
 )
 
-// connections returns what clients are made of. What opens a store is for the scheme, the
-// host and the port that it is sent to, wherever an answer points: nothing is redirected.
+// connections returns the settings of connections for clients. Credentials are meant for the
+// scheme, the host and the port to which they are sent, so no redirect is followed.
 func connections() *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().WithReadTimeout(stall).WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConnsPerHost = 32  // the concurrent requests
-		t.DisableCompression = true // a little gzip is a lot of XML
+		t.MaxIdleConnsPerHost = 32  // as many as there are concurrent requests
+		t.DisableCompression = true // a small compressed answer could expand to a very large one
 		t.Proxy = func(r *http.Request) (*url.URL, error) {
-			if r.Response != nil { // the SDK's own client follows redirects
+			if r.Response != nil { // the SDK's own client would follow the redirect
 				return nil, redirected{}
 			}
 			return http.ProxyFromEnvironment(r)
@@ -40,13 +40,13 @@ func connections() *awshttp.BuildableClient {
 	})
 }
 
-// A redirected error tells Amazon's clients that another try is in vain.
+// A redirected is the error of a redirect. It tells Amazon's clients that another try is useless.
 type redirected struct{}
 
 func (redirected) Error() string        { return "the answer is a redirect" }
 func (redirected) RetryableError() bool { return false }
 
-// newClient returns a client that gives redirects back and bounds answers.
+// newClient returns a client that returns redirects to its caller, and limits the size of answers.
 func newClient(from *awshttp.BuildableClient) *http.Client {
 	c := from.Freeze().(*http.Client)
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -54,7 +54,7 @@ func newClient(from *awshttp.BuildableClient) *http.Client {
 	return c
 }
 
-// A discreet client has no URL in its errors: it may hold a signature.
+// A discreet client returns errors without the URL, which may contain a signature.
 type discreet struct{ *http.Client }
 
 func (d discreet) Do(r *http.Request) (*http.Response, error) {
@@ -66,8 +66,8 @@ func (d discreet) Do(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// A bounded transport reads every answer but the body of an object. Refusals do not
-// repeat what opens the store.
+// A bounded transport reads every answer into memory, except the body of an object, and limits its
+// size. It removes credentials from the text of refusals.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -88,7 +88,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
 	switch {
 	case refused && (err != nil || len(body) > limit):
-		body = nil // the status says enough
+		body = nil // the status suffices
 	case refused:
 		body = []byte(secrets(r).Replace(string(body)))
 	case err != nil:
@@ -102,11 +102,11 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var secretHeader = regexp.MustCompile(`(?i)^authorization$|token$|^x-identity-header$`)
 
-// secrets replaces what opens the store in a request.
+// secrets returns a Replacer that removes the credentials of a request from a text.
 func secrets(r *http.Request) *strings.Replacer {
 	var pairs []string
 	hide := func(text string) {
-		if len(text) >= 8 { // shorter ones are no secrets
+		if len(text) >= 8 { // a shorter text is not a secret
 			pairs = append(pairs, text, "…")
 		}
 	}
@@ -123,17 +123,17 @@ func secrets(r *http.Request) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// hasSpelled reports whether a header has a name as Azure's client spells it, in small
-// letters.
+// hasSpelled reports whether a header has a name in exactly this spelling. Azure's client uses
+// small letters.
 func hasSpelled(header map[string][]string, name string) bool { return header[name] != nil }
 
 const (
-	tries        = 5                // of a request
-	longestPause = 20 * time.Second // unless the store asks for more
-	longestAsked = time.Minute      // if it does
+	tries        = 5                // number of tries of a request
+	longestPause = 20 * time.Second // longest pause, unless the store asks for more
+	longestAsked = time.Minute      // longest pause that a store can ask for
 )
 
-// firstPause is that before the second try; each later one is twice as long.
+// firstPause is the pause before the second try. Each later pause is twice as long.
 var firstPause = time.Second / 4
 
 // busy are the statuses after which another try may succeed.
@@ -142,14 +142,15 @@ var busy = []int{
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 }
 
-// pause returns how long to wait after some tries, the last of which failed with an answer
-// that may ask for more. Clients that failed together come back apart.
+// pause returns the time to wait after some failed tries. answer is the header of the last answer,
+// which may ask for a longer pause. Half of the time is random, so that clients that failed at the
+// same time return at different times.
 func pause(failed int, answer http.Header) time.Duration {
 	longest := min(longestPause, firstPause<<min(failed-1, 7))
 	return max(longest/2+rand.N(longest/2), min(retryAfter(answer), longestAsked))
 }
 
-// retryAfter returns the wait in a header Retry-After, in seconds or until a date.
+// retryAfter returns the wait that a header Retry-After specifies, in seconds or as a date.
 func retryAfter(header http.Header) time.Duration {
 	text := header.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 32); err == nil {

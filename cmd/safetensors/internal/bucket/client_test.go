@@ -32,7 +32,7 @@ type kind struct {
 func kinds(t *testing.T) map[string]kind {
 	amazon := func(environment ...string) func(*testing.T, string) string {
 		return func(t *testing.T, endpoint string) string {
-			setAll(t, environment, endpoint)
+			setAll(t, append(environment, "AWS_ENDPOINT_URL_S3", "ENDPOINT"), endpoint)
 			return "s3://models/x?endpoint=" + endpoint
 		}
 	}
@@ -40,7 +40,9 @@ func kinds(t *testing.T) map[string]kind {
 		return func(t *testing.T, endpoint string) string {
 			setAll(t, environment, endpoint)
 			u := must(url.Parse(endpoint))
-			return "azblob://models/x?storage_account=127&domain=" + strings.TrimPrefix(u.Host, "127.") + "&protocol=" + u.Scheme
+			domain := strings.TrimPrefix(u.Host, "127.")
+			t.Setenv("AZURE_STORAGE_DOMAIN", domain)
+			return "azblob://models/x?storage_account=127&domain=" + domain + "&protocol=" + u.Scheme
 		}
 	}
 	server := httptest.NewServer(says(200, `{"access_token":"verysecrettoken","token_type":"Bearer","expires_in":3600,"expires_on":"4102444800"}`, "Content-Type", "application/json"))
@@ -62,14 +64,16 @@ func kinds(t *testing.T) map[string]kind {
 				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o700))
 				require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o600))
 			}
-			setAll(t, []string{"HOME", home, "USERPROFILE", home, "AWS_CONFIG_FILE", filepath.Join(home, "config"), "AWS_ACCESS_KEY_ID", "", "AWS_ENDPOINT_URL_SSO", "ENDPOINT"}, endpoint)
+			setAll(t, []string{"HOME", home, "USERPROFILE", home, "AWS_CONFIG_FILE", filepath.Join(home, "config"), "AWS_ACCESS_KEY_ID", "", "AWS_ENDPOINT_URL_SSO", "ENDPOINT", "AWS_ENDPOINT_URL_S3", "ENDPOINT"}, endpoint)
 			return "s3://models/x?profile=sso&endpoint=" + endpoint
 		}},
 		"gs token": {"gs", false, false, func(t *testing.T, endpoint string) string {
+			t.Setenv("STORAGE_EMULATOR_HOST", endpoint)
 			t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", serviceAccount(t, tokens))
 			return "gs://models/x?endpoint=" + endpoint
 		}},
 		"gs service account": {"gs", false, true, func(t *testing.T, endpoint string) string {
+			t.Setenv("STORAGE_EMULATOR_HOST", endpoint)
 			t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", serviceAccount(t, endpoint))
 			return "gs://models/x?endpoint=" + endpoint
 		}},

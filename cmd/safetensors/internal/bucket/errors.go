@@ -17,10 +17,10 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// A storeError is what the error of a client says in one line, without URLs, bodies and
-// headers, where secrets may be.
+// A storeError is an error of a client, summarized in one line without URLs, bodies and headers,
+// which may contain secrets.
 type storeError struct {
-	status int // of the answer; 0 if there is none, or it is not the store's
+	status int // status of the answer; 0 if there is none, or if another server has sent it
 	text   string
 	err    error
 }
@@ -28,7 +28,7 @@ type storeError struct {
 func (e *storeError) Error() string { return e.text }
 func (e *storeError) Unwrap() error { return e.err }
 
-// status returns the HTTP status of an error of a store, 0 if it has none.
+// status returns the HTTP status of an error of a store, or 0 if it has none.
 func status(err error) int {
 	var e *storeError
 	if errors.As(err, &e) {
@@ -39,10 +39,10 @@ func status(err error) int {
 
 var (
 	errorCode = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9.]{0,63}$`)
-	loginCode = regexp.MustCompile(`AADSTS[0-9]+`) // of Microsoft's errors
+	loginCode = regexp.MustCompile(`AADSTS[0-9]+`) // the code in an error of Microsoft's login
 )
 
-// refused returns the error of a client as a storeError.
+// refused returns an error of a client as a storeError. It returns nil for nil.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -67,7 +67,7 @@ func refused(err error) error {
 	case errors.As(err, &token):
 		return loginError(token.Response.StatusCode, token.ErrorCode, err)
 	case errors.As(err, &azure):
-		if r := azure.RawResponse; r != nil && !hasSpelled(r.Request.Header, "x-ms-version") { // which all requests to the store have
+		if r := azure.RawResponse; r != nil && !hasSpelled(r.Request.Header, "x-ms-version") { // all requests to the store have this header, so the answer comes from another server
 			return loginError(azure.StatusCode, azure.ErrorCode, err)
 		}
 		return &storeError{azure.StatusCode, described(azure.StatusCode, azure.ErrorCode, ""), err}
@@ -76,7 +76,7 @@ func refused(err error) error {
 		if errors.As(err, &amazon) {
 			code, message = amazon.ErrorCode(), amazon.ErrorMessage()
 		}
-		if errors.As(err, &asked) && errors.As(asked.Err, new(*smithy.OperationError)) { // of another service
+		if errors.As(err, &asked) && errors.As(asked.Err, new(*smithy.OperationError)) { // the answer comes from another service
 			return loginError(status, code, err)
 		}
 		text := described(status, code, message)
@@ -95,7 +95,7 @@ func refused(err error) error {
 	return &storeError{0, oneLine(err), err}
 }
 
-// loginError is the error of a server that gives out what opens a store.
+// loginError returns the error for an answer of a server that issues credentials.
 func loginError(status int, code string, err error) error {
 	if status == 0 {
 		return &storeError{0, "nobody is logged in: " + code, err}
@@ -103,14 +103,15 @@ func loginError(status int, code string, err error) error {
 	return &storeError{0, "the login failed: " + described(status, code, ""), err}
 }
 
+// oneLine returns the text of an error on one line, shortened to 500 characters.
 func oneLine(err error) string {
 	return term.Quote(strings.Join(strings.Fields(err.Error()), " "), 500)
 }
 
-// described returns what an answer says.
+// described returns a description of an answer: its status, code and message.
 func described(status int, code, message string) string {
 	text := fmt.Sprintf("%d %s", status, http.StatusText(status))
-	const unknown = "UnknownError" // of Amazon's client, where an answer says nothing
+	const unknown = "UnknownError" // Amazon's client uses this code for an answer without a code
 	if !errorCode.MatchString(code) || code == strings.ReplaceAll(http.StatusText(status), " ", "") || code == unknown {
 		return text
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// Open opens an object, by one request for its first bytes.
+// Open opens an object. It sends one request, for the first bytes.
 func (b *Bucket) Open(key string) (fs.File, error) {
 	client := remote.Client{HTTP: &http.Client{Transport: b}}
-	objects, _ := client.FS(b.ctx, "http://bucket/") // which is a URL
+	objects, _ := client.FS(b.ctx, "http://bucket/") // never fails for this URL
 	file, err := objects.Open(key)
 	if err != nil {
 		return nil, object{b: b, key: key}.fail(err)
@@ -29,7 +29,7 @@ func (b *Bucket) Open(key string) (fs.File, error) {
 	return object{file.(remoteFile), b, key}, nil
 }
 
-// Stat describes an object, or a folder: what has objects below it.
+// Stat describes an object or a folder. A folder exists if there are objects below it.
 func (b *Bucket) Stat(key string) (fs.FileInfo, error) {
 	if key == "." {
 		return objectInfo{name: ".", dir: true}, nil
@@ -39,15 +39,19 @@ func (b *Bucket) Stat(key string) (fs.FileInfo, error) {
 	if err = b.fail(key, err); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return info, err
 	}
-	if entries, listErr := b.ReadDir(key); listErr != nil || len(entries) == 0 {
+	entries, listErr := b.ReadDir(key)
+	if listErr != nil && !errors.Is(listErr, fs.ErrNotExist) {
+		return nil, listErr // whether there is a folder is unknown
+	}
+	if len(entries) == 0 {
 		return nil, err
 	}
 	return objectInfo{name: path.Base(key), dir: true}, nil
 }
 
-// ReadDir lists objects and folders. A folder without objects does not exist. A name that no
-// file should have, such as one with a newline, is an error. What was written before is among
-// them: the stores have consistent lists, S3 since 2020.
+// ReadDir lists objects and folders. A folder without objects does not exist. A key that cannot be
+// the name of a file, such as one with a newline, is an error. The list contains all objects that
+// were written before: the stores have consistent lists, S3 since 2020.
 func (b *Bucket) ReadDir(folder string) (entries []fs.DirEntry, err error) {
 	prefix := ""
 	if folder != "." {
@@ -73,8 +77,8 @@ func (b *Bucket) ReadDir(folder string) (entries []fs.DirEntry, err error) {
 	return entries, nil
 }
 
-// objectInfo describes an object or a folder. The tag changes with the content of an object, and the
-// version is another when it was replaced.
+// An objectInfo describes an object or a folder. The tag changes with the content of an object.
+// Version changes when the object is replaced.
 type objectInfo struct {
 	name     string
 	size     int64
@@ -87,7 +91,7 @@ func (i objectInfo) Name() string       { return i.name }
 func (i objectInfo) Size() int64        { return i.size }
 func (i objectInfo) ModTime() time.Time { return i.modified }
 func (i objectInfo) IsDir() bool        { return i.dir }
-func (i objectInfo) Sys() any           { return http.Header{"Etag": {i.tag}} } // as of an open one
+func (i objectInfo) Sys() any           { return http.Header{"Etag": {i.tag}} } // the same header as that of an open object
 func (i objectInfo) Version() string    { return i.tag + " " + i.modified.UTC().Format(time.RFC3339Nano) }
 func (i objectInfo) Mode() fs.FileMode {
 	if i.dir {
@@ -96,7 +100,7 @@ func (i objectInfo) Mode() fs.FileMode {
 	return 0o666
 }
 
-// An object is open. Package remote reads it, over RoundTrip.
+// An object is an open object. Package remote reads it through RoundTrip.
 type object struct {
 	remoteFile
 	b   *Bucket
@@ -123,7 +127,7 @@ func (o object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return o.fail(o.remoteFile.ReadRanges(ranges))
 }
 
-// fail returns an error of package remote as one of the bucket.
+// fail returns an error of package remote as an error of the bucket.
 func (o object) fail(err error) error {
 	if err == io.EOF {
 		return err
@@ -132,18 +136,18 @@ func (o object) fail(err error) error {
 	if errors.As(err, &refused) {
 		return o.b.fail(o.key, refused)
 	}
-	for at := (*fs.PathError)(nil); errors.As(err, &at); { // of which it is the URL
+	for at := (*fs.PathError)(nil); errors.As(err, &at); { // the path of such an error is the URL of the request
 		err = at.Err
 	}
 	return o.b.fail(o.key, err)
 }
 
-// RoundTrip answers a request for a range of an object as a server of HTTP does, so that package
-// remote can read it. That ends a request that brings nothing for 30 seconds, which is not long
-// enough for the pauses between the tries of this one.
+// RoundTrip answers a request for a range of an object, as an HTTP server would, so that package
+// remote can read the object. Package remote cancels a request that receives nothing for 30
+// seconds, which is too short for the pauses between the tries of a store's client.
 func (b *Bucket) RoundTrip(r *http.Request) (*http.Response, error) {
 	var first, last int64
-	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last) // as it sends it
+	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last) // package remote sends the header in this form
 	key := strings.TrimPrefix(r.URL.Path, "/")
 	resp := &http.Response{StatusCode: http.StatusPartialContent, ContentLength: -1, Request: r}
 	body, sent, tag, err := b.store.get(b.ctx, key, first, last+1-first)
@@ -162,8 +166,8 @@ func (b *Bucket) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A tried error is one for which the client of the store has tried often enough, or need not try
-// again: package remote does not either.
+// A tried is an error after which another try is useless, because the client of the store has tried
+// often enough. Its method Tried tells package remote not to try again.
 type tried struct{ error }
 
 func (e tried) Unwrap() error { return e.error }

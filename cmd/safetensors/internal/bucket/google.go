@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -13,20 +14,29 @@ import (
 	"golang.org/x/oauth2/google"
 )
 
-// openGoogle opens a bucket of Google, whose XML API is the protocol of S3 with tokens
-// in place of signatures.
+// openGoogle opens a bucket of Google. Its XML API is the protocol of S3, with tokens instead of
+// signatures.
 func openGoogle(ctx context.Context, name string, query url.Values) (store, error) {
 	o, err := options(query, "endpoint", "anonymous")
 	if err != nil {
 		return nil, err
 	}
-	endpoint := cmp.Or(o["endpoint"], "https://storage.googleapis.com")
+	const theirs = "https://storage.googleapis.com"
+	emulator := os.Getenv("STORAGE_EMULATOR_HOST")
+	if emulator != "" && !strings.Contains(emulator, "://") { // as Google's own libraries read the variable
+		emulator = "http://" + emulator
+	}
+	endpoint := cmp.Or(o["endpoint"], emulator, theirs)
 	if err := checkEndpoint(endpoint); err != nil {
 		return nil, err
 	}
+	anonymous, reason := o["anonymous"] == "true", ""
+	if !anonymous {
+		reason = anonymousTo(endpoint, "STORAGE_EMULATOR_HOST", theirs, emulator)
+	}
 	client := newClient(connections())
 	client.Transport = asGoogle{client.Transport}
-	if o["anonymous"] != "true" {
+	if !anonymous && reason == "" {
 		tokens, err := google.DefaultTokenSource(context.WithValue(ctx, oauth2.HTTPClient, newClient(connections())),
 			"https://www.googleapis.com/auth/devstorage.read_write")
 		if err != nil {
@@ -34,7 +44,7 @@ func openGoogle(ctx context.Context, name string, query url.Values) (store, erro
 		}
 		client.Transport = &oauth2.Transport{Source: tokens, Base: client.Transport}
 	}
-	return s3Store{s3.New(s3.Options{
+	return anonymously(s3Store{s3.New(s3.Options{
 		BaseEndpoint:               &endpoint,
 		Region:                     "auto",
 		UsePathStyle:               true,
@@ -43,11 +53,11 @@ func openGoogle(ctx context.Context, name string, query url.Values) (store, erro
 		Retryer:                    retryer(),
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
-	}), &name, true}, nil
+	}), &name, true}, reason), nil
 }
 
-// An asGoogle transport leaves out what only Amazon knows, and says what only Google knows:
-// that an object is written unless there is one.
+// An asGoogle transport removes headers that only Amazon knows. It replaces the condition that
+// there is no such object with the header that Google uses for it.
 type asGoogle struct{ http.RoundTripper }
 
 func (t asGoogle) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -123,6 +123,9 @@ func TestAzureAccount(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv(test.name, test.value)
 			b, _ := openAt(t, "azblob://models/x"+test.query)
+			if u, ok := b.store.(unnamed); ok {
+				b.store = u.store
+			}
 			require.Equal(t, test.want, b.store.(azureStore).client.URL())
 		})
 	}

@@ -31,11 +31,11 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// An s3Store is a bucket of a store that speaks the protocol of S3.
+// An s3Store is a bucket of a store that uses the protocol of S3.
 type s3Store struct {
 	client *s3.Client
 	name   *string
-	google bool // else it is Amazon's, or speaks as that does
+	google bool // whether the store is Google's; otherwise it is Amazon's, or behaves like it
 }
 
 const contentType = "application/octet-stream"
@@ -47,45 +47,40 @@ func openS3(ctx context.Context, name string, query url.Values) (store, error) {
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(o["profile"]), config.WithLogger(logging.Nop{}),
 		config.WithHTTPClient(connections()),
-		config.WithEndpointCredentialOptions(func(c *endpointcreds.Options) { c.HTTPClient = discreet{newClient(connections())} })) // not with that of the others
+		config.WithEndpointCredentialOptions(func(c *endpointcreds.Options) { c.HTTPClient = discreet{newClient(connections())} })) // without the credentials of other clients
 	if err != nil {
 		return nil, err
 	}
 	cfg.Region = cmp.Or(o["region"], cfg.Region, "us-east-1")
+	anonymous, reason := o["anonymous"] == "true", ""
 	client := s3.NewFromConfig(cfg, func(s *s3.Options) {
-		s.HTTPClient = discreet{newClient(cfg.HTTPClient.(*awshttp.BuildableClient))} // with AWS_CA_BUNDLE
+		s.HTTPClient = discreet{newClient(cfg.HTTPClient.(*awshttp.BuildableClient))} // uses AWS_CA_BUNDLE
 		s.Retryer = retryer()
-		s.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // ranges have no sums
+		s.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // ranges have no checksums
 		if o["endpoint"] != "" {
+			// At this point, s.BaseEndpoint comes from the environment or the profile.
+			if !anonymous {
+				reason = anonymousTo(o["endpoint"], "AWS_ENDPOINT_URL_S3", value(s.BaseEndpoint))
+			}
 			s.BaseEndpoint = aws.String(o["endpoint"])
 		}
-		s.UsePathStyle = s.BaseEndpoint != nil // such stores have no host for each bucket
+		s.UsePathStyle = s.BaseEndpoint != nil // stores with an endpoint of their own have no host for each bucket
 		if o["use_path_style"] != "" {
 			s.UsePathStyle = o["use_path_style"] == "true"
 		}
-		if o["anonymous"] == "true" {
+		if anonymous || reason != "" {
 			s.Credentials = aws.AnonymousCredentials{}
+			s.DisableS3ExpressSessionAuth = aws.Bool(true) // a session needs a key, and the SDK panics without one
 		}
 	})
 	if endpoint := client.Options().BaseEndpoint; endpoint != nil {
 		err = checkEndpoint(*endpoint)
 	}
-	return s3Store{client, &name, false}, err
+	return anonymously(s3Store{client, &name, false}, reason), err
 }
 
-// checkEndpoint refuses what is not the URL of a server. What follows a question mark may
-// be a signature.
-func checkEndpoint(endpoint string) error {
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
-		endpoint, _, _ = strings.Cut(endpoint, "?")
-		return fmt.Errorf("%q is not the URL of an endpoint", endpoint[strings.LastIndexByte(endpoint, '@')+1:])
-	}
-	return nil
-}
-
-// retryer tries requests again that Amazon's own would, and those that a busy server of
-// another kind refuses. It does so for each, however many fail.
+// retryer retries requests that Amazon's own retryer would retry, and those that a busy store of
+// another kind refuses. It does not limit the rate of retries.
 func retryer() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts, o.RateLimiter = tries, ratelimit.None
@@ -106,7 +101,7 @@ func retryer() aws.Retryer {
 	})
 }
 
-// refusedToken says whether a token that was not to be had is asked for again.
+// refusedToken reports whether to ask for a token again after it was refused.
 func refusedToken(err error) aws.Ternary {
 	var token *oauth2.RetrieveError
 	if !errors.As(err, &token) {
@@ -157,7 +152,8 @@ func (s s3Store) get(ctx context.Context, key string, off, n int64) (io.ReadClos
 	return o.Body, aws.ToString(o.ContentRange), aws.ToString(o.ETag), nil
 }
 
-// sum returns the CRC-32 of a body as Amazon writes it; Google has none.
+// sum returns the CRC-32 of a body in the form of Amazon. It returns nil for Google, which does not
+// support it.
 func (s s3Store) sum(body []byte) *string {
 	if s.google {
 		return nil
@@ -179,8 +175,8 @@ func (s s3Store) put(ctx context.Context, key string, body []byte, isNew bool) e
 	return refused(err)
 }
 
-// errNotDone is the error of an upload if something else than the store answers.
-var errNotDone = errors.New("the answer does not say that the upload is complete")
+// errNotDone is the error of an upload whose answer does not come from the store.
+var errNotDone = errors.New("the answer does not confirm that the upload is complete")
 
 func (s s3Store) delete(ctx context.Context, key string) error {
 	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: s.name, Key: &key})
@@ -199,8 +195,8 @@ func (s s3Store) begin(ctx context.Context, key string) (upload, error) {
 		in.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32
 	}
 	o, err := s.client.CreateMultipartUpload(ctx, in)
-	if err == nil && aws.ToString(o.UploadId) == "" { // without it, abort would delete the object
-		err = errors.New("the answer names no upload")
+	if err == nil && aws.ToString(o.UploadId) == "" { // without an id, abort would delete the object
+		err = errors.New("the answer does not name the upload")
 	}
 	if err != nil {
 		return nil, refused(err)
@@ -235,13 +231,13 @@ func (u *s3Upload) complete(ctx context.Context, parts int) error {
 		err = errNotDone
 	}
 	if (err == errNotDone || status(err) == http.StatusNotFound) && u.completed(ctx, parts) {
-		return nil // by a try whose answer got lost
+		return nil // an earlier try, whose answer was lost, has completed the upload
 	}
 	return err
 }
 
-// completed reports whether the object is that of the upload: the ETag is the MD5 sum of those
-// of the parts, where the store computes them so.
+// completed reports whether the object is that of the upload. It relies on an ETag that is the MD5
+// sum of the parts' MD5 sums, and returns false for a store that computes ETags in another way.
 func (u *s3Upload) completed(ctx context.Context, parts int) bool {
 	all := md5.New()
 	for _, p := range u.parts[:parts] {

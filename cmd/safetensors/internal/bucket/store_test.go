@@ -76,7 +76,7 @@ func fresh(t *testing.T) {
 	t.Helper()
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		for _, prefix := range []string{"AWS_", "AZURE_", "IDENTITY_", "MSI_", "GOOGLE_", "HTTP", "http"} {
+		for _, prefix := range []string{"AWS_", "AZURE_", "IDENTITY_", "MSI_", "GOOGLE_", "STORAGE_", "HTTP", "http"} {
 			if strings.HasPrefix(name, prefix) {
 				t.Setenv(name, "") // which restores it
 				os.Unsetenv(name)
@@ -167,14 +167,14 @@ func TestAnswers(t *testing.T) {
 		{"the region of a bucket of others", "s3", head, "URL/x: permission denied: 403 Forbidden",
 			[]http.HandlerFunc{says(403, "", "X-Amz-Bucket-Region", "eu-central-1")}},
 		{"no upload is begun", "s3", write, "URL/x: permission denied: 403 Forbidden", []http.HandlerFunc{says(403, "")}},
-		{"the request that aborts an upload without a name would delete the object", "s3", write, "URL/x: the answer names no upload",
+		{"the request that aborts an upload without a name would delete the object", "s3", write, "URL/x: the answer does not name the upload",
 			[]http.HandlerFunc{says(200, "<R></R>")}},
 		{"another range", "s3 azblob", start, `URL/x: …answered with Content-Range "bytes 5-14/20", expected bytes 0-100007 and the size`,
 			[]http.HandlerFunc{says(206, "0123456789", "Content-Range", "bytes 5-14/20")}},
 		{"no range", "s3 azblob", start, `URL/x: …answered with Content-Range "", expected`, []http.HandlerFunc{says(206, "0123456789")}},
 		{"no XML", "s3", list, "URL/dir: …XML syntax error", []http.HandlerFunc{says(200, "<html>")}},
-		{"no list", "s3", list, "URL/dir: the answer is no list", []http.HandlerFunc{says(200, "<html></html>")}},
-		{"nothing", "s3", list, "URL/dir: the answer is no list", []http.HandlerFunc{says(200, "")}},
+		{"no list", "s3", list, "URL/dir: the answer is not a list", []http.HandlerFunc{says(200, "<html></html>")}},
+		{"nothing", "s3", list, "URL/dir: the answer is not a list", []http.HandlerFunc{says(200, "")}},
 		{"no XML", "azblob", list, "URL/dir: …", []http.HandlerFunc{says(200, "<html>")}},
 		{"no list", "azblob", list, "URL/dir: …", []http.HandlerFunc{says(200, "<html></html>")}},
 		{"nothing", "azblob", list, "URL/dir: …", []http.HandlerFunc{says(200, "")}},
@@ -302,6 +302,7 @@ func at(t *testing.T, scheme, endpoint, key string) (*Bucket, string) {
 	case "gs":
 		return openAt(t, "gs://models/"+key+"?anonymous=true&endpoint="+endpoint)
 	}
+	t.Setenv("AWS_ENDPOINT_URL_S3", endpoint)
 	return openAt(t, "s3://models/"+key+"?endpoint="+endpoint)
 }
 
@@ -373,6 +374,7 @@ func TestBundle(t *testing.T) {
 func TestDirectoryBucket(t *testing.T) {
 	session := "<R><Credentials><AccessKeyId>a</AccessKeyId><SecretAccessKey>b</SecretAccessKey><SessionToken>session</SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></R>"
 	endpoint, requests := serve(t, says(200, session), says(200, "", "Content-Length", "5"))
+	t.Setenv("AWS_ENDPOINT_URL", endpoint)
 	b, key := openAt(t, "s3://models--usw2-az1--x-s3/x?region=us-west-2&endpoint="+endpoint)
 	require.NoError(t, b.Head(key))
 	require.True(t, requests()[0].URL.Query().Has("session"))

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	partSize  = 8 << 20 // at least: S3 wants 5 MiB
-	mostParts = 9000    // S3 accepts 10,000, and a format may take some more bytes than its tensors
-	inFlight  = 4       // parts that are uploaded concurrently
+	partSize  = 8 << 20 // smallest size of a part in bytes, except the last; S3 requires 5 MiB
+	mostParts = 9000    // S3 accepts 10,000, and a file takes some more bytes than its tensors
+	inFlight  = 4       // number of parts that are uploaded concurrently
 )
 
-// Write uploads the size bytes, or some more, that write writes, part by part while it
-// writes. The object appears when the upload is complete. After an error, and when the
-// context is cancelled, there is no object or the previous one, and no part of an
-// upload.
+// Write uploads the bytes that write writes, part by part while it writes. size is their number,
+// which may be slightly too small. The object appears when the upload is complete. After an error,
+// or if the context is canceled, the store has either no object or the previous one, and no part of
+// an upload.
 func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) error {
 	r, w := io.Pipe()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := term.Bare(write(w)) // of the library, which has a prefix
+		err := term.Bare(write(w)) // removes the prefix of the library's errors
 		if err != nil {
-			err = fmt.Errorf("%w", err) // io.EOF would be the end
+			err = fmt.Errorf("%w", err) // io.EOF would mean the end of the data
 		}
 		w.CloseWithError(err)
 	}()
@@ -39,10 +39,11 @@ func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) erro
 	return b.fail(key, err)
 }
 
-// upload makes an object of what r brings, in parts if it is not less than one.
+// upload writes the bytes of r as an object. It uses parts unless there are fewer bytes than in one
+// part.
 func (b *Bucket) upload(key string, size int64, r io.Reader) error {
 	whole := max(partSize, size/mostParts)
-	next := func() ([]byte, error) { // a part, or less at the end
+	next := func() ([]byte, error) { // returns the next part, which may be shorter at the end
 		part := bytes.NewBuffer(make([]byte, 0, max(0, min(whole, size))+bytes.MinRead))
 		_, err := io.CopyN(part, r, whole)
 		if err == io.EOF {
@@ -63,7 +64,7 @@ func (b *Bucket) upload(key string, size int64, r io.Reader) error {
 	}
 	parent, cancel := context.WithCancel(b.ctx)
 	defer cancel()
-	group, ctx := errgroup.WithContext(parent) // which ends with the first part that fails
+	group, ctx := errgroup.WithContext(parent) // ctx ends with the first part that fails
 	group.SetLimit(inFlight)
 	parts := 0
 	for err == nil && len(part) > 0 {
@@ -83,20 +84,20 @@ func (b *Bucket) upload(key string, size int64, r io.Reader) error {
 	}
 	if err != nil {
 		cancel()
-		group.Wait() // or a part comes after the end
+		group.Wait() // otherwise a part could arrive after the abort
 		b.abort(u)
 	}
 	return err
 }
 
-// abort removes the parts, until the store no longer knows the upload: one that came to
-// an end only just now may be stored after the first try.
+// abort removes the parts. It repeats that until the store no longer knows the upload, because a
+// part that has only just arrived may be stored after the first try.
 func (b *Bucket) abort(u upload) {
 	b, cancel := b.cleaning()
 	defer cancel()
 	for range 20 {
 		err := u.abort(b.ctx)
-		if status(err) == http.StatusNotFound || err != nil && status(err) == 0 { // or the network is gone
+		if status(err) == http.StatusNotFound || err != nil && status(err) == 0 { // 404, or the network is gone
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

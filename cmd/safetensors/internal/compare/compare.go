@@ -1,8 +1,9 @@
-// Package compare finds how far the values of two tensors are apart.
+// Package compare measures how different the values of two tensors are.
 package compare
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"runtime"
@@ -14,55 +15,102 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// A Difference says how far two tensors of one shape are apart.
+// A Difference describes how different two tensors of the same shape are.
 type Difference struct {
-	Different   int64   // elements that are not equal within the tolerance
-	MaxAbsolute float64 // the largest |a-b|; NaN if only one of two elements is finite
-	MaxRelative float64 // the largest |a-b|/|b| of elements that are not zero in b
-	Squares     float64 // the sum of all |a-b|²; NaN if MaxAbsolute is
-	At          []int   // the indices of the largest |a-b|, nil if there is none
+	Different   int64   // number of elements that are not equal within the tolerance
+	MaxAbsolute float64 // largest |a-b|; NaN if, for some element, only one of a and b is finite
+	MaxRelative float64 // largest |a-b|/|b| where b is not zero
+	Squares     float64 // sum of |a-b|² over all elements; NaN if MaxAbsolute is NaN
+	At          []int   // indices of the element with the largest |a-b|; nil if all are equal
 }
 
-// A Tolerance is how far apart elements may be: |a-b| ≤ Absolute + Relative×|b|.
-// NaNs are equal. Without a tolerance, elements are equal if their bits are.
+// A Tolerance is the largest difference between equal elements: |a-b| ≤ Absolute + Relative×|b|.
+// NaNs are equal to each other. The zero Tolerance compares bits.
 type Tolerance struct{ Absolute, Relative float64 }
 
-// blockElements is how many elements are compared at once. It is a multiple of those
-// that fill whole bytes of any dtype.
+// blockElements is the number of elements that are compared at a time. That many elements fill
+// whole bytes in every dtype.
 const blockElements = 64 << 10
 
 // Values compares two tensors of the same shape on all processors.
 func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
+	d, _, err := ValuesAndNorm(a, b, tolerance)
+	return d, err
+}
+
+// ValuesAndNorm compares two tensors as Values does. It also returns norm, the sum of |b|² over all
+// finite elements of b. If Squares is 0, it does not compute norm, and returns 0 for it.
+func ValuesAndNorm(a, b safetensors.Tensor, tolerance Tolerance) (d Difference, norm float64, err error) {
 	if !slices.Equal(a.Shape(), b.Shape()) {
-		return Difference{}, fmt.Errorf("%v and %v have different shapes", a, b)
+		return d, 0, fmt.Errorf("%v and %v have different shapes", a, b)
 	}
 	p := &pair{both: [2]safetensors.Tensor{a, b}, same: a.DType() == b.DType(), tolerance: tolerance, at: -1}
 	p.idle.New = func() any { return new(memory) }
-	err := parallel.Blocks(runtime.GOMAXPROCS(0), numbers.Count(a), blockElements, p.block)
+	count := numbers.Count(a)
+	err = parallel.Blocks(runtime.GOMAXPROCS(0), count, blockElements, p.block)
+	if err == nil && p.found.Squares != 0 { // the norm includes the blocks that are equal
+		err = parallel.Do(runtime.GOMAXPROCS(0), int64(len(p.equal)), func(i int64) error {
+			return p.addNorm(p.equal[i], min(blockElements, count-p.equal[i]))
+		})
+	} else {
+		p.squaresB = 0
+	}
 	if p.at >= 0 {
 		p.found.At = indices(p.at, a.Shape())
 	}
-	return p.found, err
+	return p.found, p.squaresB, err
 }
 
+// A pair holds two tensors and the result of comparing them.
 type pair struct {
 	both      [2]safetensors.Tensor
-	same      bool // of one dtype
+	same      bool // whether both have the same dtype
 	tolerance Tolerance
 
-	idle  sync.Pool // of *memory
-	mu    sync.Mutex
-	found Difference
-	at    int64 // the element with the largest difference, -1 if there is none
+	idle     sync.Pool // of *memory
+	mu       sync.Mutex
+	found    Difference
+	squaresB float64 // the norm of the blocks so far
+	equal    []int64 // indices of the first elements of the blocks whose bytes are equal
+	at       int64   // index of the element with the largest difference so far, or -1
 }
 
-// A memory holds two blocks.
+// A memory holds a block of each tensor.
 type memory struct {
 	bytes    [2][]byte
 	elements [2]elements
+	places   []int32 // indices in the block of the elements that pick has kept; nil if pick was not called
 }
 
-// block compares the n elements from number first on.
+// pick keeps only the elements whose bits differ, and returns their number. An element has width
+// bytes, which must divide 8. Elements with the same bits are equal, and converting them to numbers
+// would take most of the time.
+func (m *memory) pick(width int) (n int64) {
+	a, b := m.bytes[0], m.bytes[1]
+	m.places = m.places[:0]
+	if m.places == nil {
+		m.places = make([]int32, 0, 1)
+	}
+	k := 0
+	for i := 0; i < len(a); i += 8 {
+		end := min(i+8, len(a))
+		if end-i == 8 && binary.NativeEndian.Uint64(a[i:]) == binary.NativeEndian.Uint64(b[i:]) {
+			continue
+		}
+		for j := i; j < end; j += width {
+			if !bytes.Equal(a[j:j+width], b[j:j+width]) {
+				copy(a[k:k+width], a[j:j+width])
+				copy(b[k:k+width], b[j:j+width])
+				k += width
+				m.places = append(m.places, int32(j/width))
+			}
+		}
+	}
+	m.bytes[0], m.bytes[1] = a[:k], b[:k]
+	return int64(k / width)
+}
+
+// block compares n elements, starting at index first.
 func (p *pair) block(first, n int64) (err error) {
 	m := p.idle.Get().(*memory)
 	defer p.idle.Put(m)
@@ -74,7 +122,19 @@ func (p *pair) block(first, n int64) (err error) {
 		}
 	}
 	if p.same && bytes.Equal(m.bytes[0], m.bytes[1]) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.equal = append(p.equal, first)
 		return nil
+	}
+	norm, err := m.squares(p.both[1].DType(), n)
+	if err != nil {
+		return err
+	}
+	if bits := p.both[0].DType().Bits(); p.same && bits%8 == 0 {
+		n = m.pick(bits / 8)
+	} else {
+		m.places = nil
 	}
 	for k, t := range p.both {
 		if m.elements[k], err = elementsOf(t.DType(), n, m.bytes[k], m.elements[k].numbers); err != nil {
@@ -82,11 +142,15 @@ func (p *pair) block(first, n int64) (err error) {
 		}
 	}
 	d, at := p.compare(int(n), m)
+	if at >= 0 && m.places != nil {
+		at = int64(m.places[at])
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
 	p.found.Squares += d.Squares
-	p.found.MaxRelative = max(p.found.MaxRelative, d.MaxRelative) // NaN if one of them is
+	p.squaresB += norm
+	p.found.MaxRelative = max(p.found.MaxRelative, d.MaxRelative) // max returns NaN if one of them is NaN
 	if at >= 0 {
 		at += first
 		if p.at < 0 || exceeds(d.MaxAbsolute, p.found.MaxAbsolute) || at < p.at && !exceeds(p.found.MaxAbsolute, d.MaxAbsolute) {
@@ -96,16 +160,78 @@ func (p *pair) block(first, n int64) (err error) {
 	return nil
 }
 
-// exceeds reports whether a difference is larger than another one. None is larger than NaN.
+// addNorm adds the norm of n elements of b, starting at index first.
+func (p *pair) addNorm(first, n int64) error {
+	m := p.idle.Get().(*memory)
+	defer p.idle.Put(m)
+	bits := int64(p.both[1].DType().Bits())
+	m.bytes[1] = slices.Grow(m.bytes[1][:0], int(n*bits/8))[:n*bits/8]
+	if _, err := p.both[1].ReadAt(m.bytes[1], first*bits/8); err != nil {
+		return err
+	}
+	norm, err := m.squares(p.both[1].DType(), n)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.squaresB += norm
+	return err
+}
+
+// squares returns the sum of the squares of the finite elements of b, whose n elements are in m. It
+// reads BF16 and F32, the dtypes of most weights, without first converting them to float64.
+func (m *memory) squares(d safetensors.DType, n int64) (float64, error) {
+	data, sum := m.bytes[1], 0.0
+	switch d {
+	case safetensors.BF16:
+		sum = squaresOf(len(data)/2, func(i int) float32 {
+			return math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:])) << 16)
+		})
+	case safetensors.F32:
+		sum = squaresOf(len(data)/4, func(i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])) })
+	default:
+		sum = math.NaN()
+	}
+	if sum <= math.MaxFloat64 {
+		return sum, nil
+	}
+	e, err := elementsOf(d, n, data, m.elements[1].numbers)
+	m.elements[1].numbers, sum = e.numbers, 0
+	for _, x := range e.numbers {
+		if math.Abs(x) <= math.MaxFloat64 {
+			sum += x * x
+		}
+	}
+	return sum, err
+}
+
+// squaresOf returns the sum of the squares of n numbers. It keeps four sums, so that additions need
+// not wait for each other.
+func squaresOf(n int, at func(i int) float32) float64 {
+	var s [4]float64
+	i := 0
+	for ; i+4 <= n; i += 4 {
+		a, b, c, d := float64(at(i)), float64(at(i+1)), float64(at(i+2)), float64(at(i+3))
+		s[0] += a * a
+		s[1] += b * b
+		s[2] += c * c
+		s[3] += d * d
+	}
+	for ; i < n; i++ {
+		a := float64(at(i))
+		s[0] += a * a
+	}
+	return s[0] + s[1] + s[2] + s[3]
+}
+
+// exceeds reports whether difference a is larger than difference b. NaN is larger than any number.
 func exceeds(a, b float64) bool { return !(a <= b) && !math.IsNaN(b) }
 
-// compare compares the n elements in m. at is the one with the largest
-// difference, -1 if all are equal.
+// compare compares the first n elements in m. at is the index of the element with the largest
+// difference, or -1 if all are equal.
 func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 	at = -1
 	u, v := m.elements[0], m.elements[1]
 	exact := p.tolerance == Tolerance{}
-	width := 0 // of an element of whole bytes
+	width := 0 // size of an element in bytes, or 0 if elements are smaller than a byte
 	if bits := p.both[0].DType().Bits(); bits%8 == 0 {
 		width = bits / 8
 	}
@@ -122,7 +248,7 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 		case !exact || !equal || !p.same:
 		case width > 0:
 			equal = bytes.Equal(m.bytes[0][i*width:][:width], m.bytes[1][i*width:][:width])
-		default: // below a byte there are two zeros, but no NaN
+		default: // dtypes below 8 bits have two zeros, but no NaN
 			equal = math.Signbit(a) == math.Signbit(b)
 		}
 		if !equal {
@@ -142,7 +268,7 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 	return d, at
 }
 
-// apart returns |a-b+rest|, NaN if only one of a and b is finite.
+// apart returns |a-b+rest|, or NaN if only one of a and b is finite.
 func apart(a, b, rest float64) float64 {
 	if absolute := math.Abs(a - b + rest); absolute <= math.MaxFloat64 {
 		return absolute
@@ -150,7 +276,7 @@ func apart(a, b, rest float64) float64 {
 	return apartBeyond(a, b)
 }
 
-// apartBeyond is apart where a-b is not finite.
+// apartBeyond returns the same as apart for a and b whose difference is not finite.
 func apartBeyond(a, b float64) float64 {
 	finite := func(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 	switch {
@@ -162,14 +288,15 @@ func apartBeyond(a, b float64) float64 {
 	return math.NaN()
 }
 
-// elements are the numbers of some elements. Integers of 64 bits may be beyond the 2^53
-// up to which float64 represents all: such an element is the sum of its number and a rest.
+// An elements holds some elements as numbers. A float64 represents integers only up to 2^53. So an
+// integer of 64 bits is the sum of its number and its rest.
 type elements struct {
-	numbers []float64
-	complex bool // two numbers each
-	rests   []float64
+	numbers []float64 // two for each element if complex is true
+	complex bool      // whether the elements are complex
+	rests   []float64 // nil unless the elements are integers of 64 bits
 }
 
+// at returns the real part, the imaginary part and the rest of element i.
 func (e *elements) at(i int) (re, im, rest float64) {
 	switch {
 	case e.complex:
@@ -180,7 +307,8 @@ func (e *elements) at(i int) (re, im, rest float64) {
 	return e.numbers[i], 0, 0
 }
 
-// elementsOf returns n elements of a dtype, their numbers in buf if it has the room.
+// elementsOf returns the n elements of a dtype in data. The numbers use the memory of buf if it is
+// large enough.
 func elementsOf(d safetensors.DType, n int64, data []byte, buf []float64) (e elements, err error) {
 	t, err := safetensors.NewTensor(d, []int{int(n)}, data)
 	if err != nil {
@@ -200,7 +328,8 @@ func elementsOf(d safetensors.DType, n int64, data []byte, buf []float64) (e ele
 	return e, err
 }
 
-// restsOf returns what is missing from the float64 of each integer. Each step is exact.
+// restsOf returns the difference between each integer and its float64. Each step of the computation
+// is exact.
 func restsOf[T int64 | uint64](t safetensors.Tensor) ([]float64, error) {
 	const low = 1<<11 - 1
 	all, err := safetensors.Append([]T(nil), t)
@@ -211,7 +340,7 @@ func restsOf[T int64 | uint64](t safetensors.Tensor) ([]float64, error) {
 	return rests, err
 }
 
-// indices returns where element number i of a shape is.
+// indices returns the indices of the element with index i in row-major order.
 func indices(i int64, shape []int) []int {
 	at := make([]int, len(shape))
 	for d := len(shape) - 1; d >= 0; d-- {

@@ -28,6 +28,8 @@ func list[T safetensors.Element](d safetensors.DType, values ...T) safetensors.T
 	return tensor(d, []int{binary.Size(values) * 8 / d.Bits()}, values...)
 }
 
+// TestValues has pairs of tensors with NaNs, infinities, zeros of both signs and integers that
+// float64 cannot hold, and the difference of each.
 func TestValues(t *testing.T) {
 	nan, inf, zero := float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 	none := math.NaN()
@@ -193,5 +195,50 @@ func TestBlocks(t *testing.T) {
 		for _, i := range at {
 			x[i] = y[i]
 		}
+	}
+}
+
+// TestNorm: the norm counts every finite element of b once, in blocks that are equal, too, and a
+// place is found in a block of which only the elements that differ are converted.
+func TestNorm(t *testing.T) {
+	const n = 3*blockElements + 5
+	for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.F16, safetensors.F64, safetensors.U8} {
+		a, b := make([]float32, n), make([]float32, n)
+		want := 0.0
+		for i := range b {
+			a[i], b[i] = float32(i%7), float32(i%7)
+		}
+		b[7], b[2*blockElements+3] = 9, 100
+		if d.IsFloat() {
+			a[n-1], b[n-1] = float32(math.Inf(1)), float32(math.Inf(1))
+		}
+		for _, x := range b {
+			if x < 1000 {
+				want += float64(x) * float64(x)
+			}
+		}
+		var x, y safetensors.Tensor
+		if d.IsFloat() {
+			x = must(must(safetensors.NewTensor(safetensors.F32, []int{n}, a)).Convert(d))
+			y = must(must(safetensors.NewTensor(safetensors.F32, []int{n}, b)).Convert(d))
+		} else {
+			bytesOf := func(values []float32) []byte {
+				all := make([]byte, len(values))
+				for i, v := range values {
+					all[i] = byte(v)
+				}
+				return all
+			}
+			x = must(safetensors.NewTensor(d, []int{n}, bytesOf(a)))
+			y = must(safetensors.NewTensor(d, []int{n}, bytesOf(b)))
+		}
+		got, norm, err := ValuesAndNorm(x, y, Tolerance{})
+		require.NoError(t, err)
+		require.Equal(t, want, norm, d)
+		require.Equal(t, int64(2), got.Different, d)
+		require.Equal(t, []int{2*blockElements + 3}, got.At, d)
+		_, norm, err = ValuesAndNorm(y, y, Tolerance{})
+		require.NoError(t, err)
+		require.Zero(t, norm, d)
 	}
 }

@@ -1,4 +1,4 @@
-// Package convert converts tensors, and counts the values that become infinite.
+// Package convert converts tensors and counts the values that become infinite.
 package convert
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
-// A Count counts the values of a tensor that were finite before the conversion and are
-// infinite after it, among those that were read. Reading them again counts them once.
+// A Count counts the values of a tensor that were finite before the conversion and are infinite
+// after it. It counts only values that have been read. A value that is read again is counted once.
 type Count struct{ blocks []*atomic.Int64 }
 
-// Total returns how many there are so far.
+// Total returns the number of such values so far.
 func (c *Count) Total() (n int64) {
 	for _, b := range c.blocks {
 		n += b.Load()
@@ -25,7 +25,8 @@ func (c *Count) Total() (n int64) {
 	return n
 }
 
-// Counted returns t converted to d, as Tensor.Convert does, lazily and in little memory.
+// Counted returns t converted to d, lazily, as Tensor.Convert does, and a count of its values that
+// become infinite.
 func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Count, error) {
 	whole, err := t.Convert(d)
 	c := new(Count)
@@ -59,7 +60,7 @@ func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Co
 	return counted, c, err
 }
 
-// infinite returns how many values of a block are infinite.
+// infinite returns the number of infinite values of t.
 func infinite(t safetensors.Tensor) (n int64, err error) {
 	all, err := numbers.Append(nil, t)
 	for _, x := range all {
@@ -70,9 +71,9 @@ func infinite(t safetensors.Tensor) (n int64, err error) {
 	return n, err
 }
 
-// count counts the codes that are an infinity, of either sign. It looks at eight bytes at a time,
-// four times in a row: without their signs and without the bits of infinities, a code that is one
-// is zero, and borrows if one is subtracted.
+// count returns how many of the codes are an infinity of either sign. It processes eight bytes at a
+// time, four times in a row: a code of an infinity becomes zero when its sign is cleared and the
+// bits of the infinity are flipped, so that subtracting one from it borrows.
 func count(codes []byte, infinity string) (n int64) {
 	var ones, signs uint64
 	for i := 0; i < 8; i += len(infinity) {
@@ -91,6 +92,7 @@ func count(codes []byte, infinity string) (n int64) {
 	return n + countEach(codes, infinity)
 }
 
+// countEach returns the same as count, but looks at one code after the other.
 func countEach(codes []byte, infinity string) (n int64) {
 	last := len(infinity) - 1
 	for i := last; i < len(codes); i += len(infinity) {
@@ -101,13 +103,13 @@ func countEach(codes []byte, infinity string) (n int64) {
 	return n
 }
 
-// infinities are the codes of +Inf in the dtypes below F64 that have one, in little-endian order.
+// infinities has the little-endian code of +Inf for each dtype below F64 that has an infinity.
 var infinities = map[safetensors.DType]string{
 	safetensors.F32: "\x00\x00\x80\x7f", safetensors.F16: "\x00\x7c", safetensors.BF16: "\x80\x7f", safetensors.F8_E5M2: "\x7c",
 }
 
-// ranges are the dtypes with numbers larger than those of any dtype before, in this order.
-// All others are within the range of F8_E5M2.
+// ranges lists dtypes in the order of their largest numbers. The numbers of all other dtypes are
+// within the range of F8_E5M2.
 var ranges = []safetensors.DType{safetensors.F8_E5M2, safetensors.F16, safetensors.F8_E8M0, safetensors.BF16, safetensors.F32, safetensors.F64}
 
 // overflows reports whether a number of one dtype can be infinite in another.

@@ -1,39 +1,48 @@
-// Package dest writes checkpoints to where a command was told to: files, folders,
-// buckets, standard output.
+// Package dest writes checkpoints to the destination of a command: a file, a folder, a bucket or
+// standard output.
 package dest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// A Destination is where a checkpoint is written to.
+func init() { osfile.Instead = "write to - or to s3://BUCKET/KEY" }
+
+// A Destination is a place to which a checkpoint is written.
 type Destination interface {
-	// Free returns an error if a file stands in the way of a new checkpoint.
+	// Free returns an error if a file must be replaced by a new checkpoint.
 	Free() error
 
-	// Write writes a checkpoint. If it fails, there is nothing new.
+	// Write writes a checkpoint. If it fails, the destination has no new file.
 	Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error
 }
 
-// A UsageError is the error for a destination that makes no sense.
+// A UsageError is the error for an invalid destination.
 type UsageError struct{ error }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// Parse returns the destination of a name. maxBytes is the size of a shard in a
-// folder, 0 if all goes into one file. ctx ends uploads.
+// Parse returns the destination with a name. maxBytes is the largest size of a shard in a folder,
+// or 0 for a single file. Once ctx is done, uploads end.
 func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (Destination, error) {
 	name, err := localfile.Path(name)
 	if err != nil {
@@ -41,7 +50,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	}
 	bare := name
 	if bucket.IsURL(name) {
-		bare, _, _ = strings.Cut(name, "?") // the query is for the driver
+		bare, _, _ = strings.Cut(name, "?") // the query has options of the store
 	}
 	f := formatOf(bare)
 	switch {
@@ -50,10 +59,14 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	case name == "-" && term.Is(stdout):
 		return nil, usage("standard output is a terminal")
 	case strings.Contains(name, "://") && !bucket.IsURL(name):
-		scheme, _, _ := strings.Cut(name, "://") // the rest may hold a signature
-		return nil, usage("cannot write to %s:// URLs", scheme)
+		scheme, rest, _ := strings.Cut(name, "://") // the rest may contain a signature
+		if scheme == "hf" {
+			repo := repository.FindString(rest)
+			return nil, usage("cannot write to hf:// URLs: write a folder, which hf upload puts on the hub: hf upload %s FOLDER", cmp.Or(repo, "OWNER/NAME"))
+		}
+		return nil, usage("cannot write to %s:// URLs, only to files, folders and buckets (s3://, gs://, azblob://)", scheme)
 	case f != nil && f.Write == nil:
-		return nil, usage("no %s can be written, only %s files", f.Name, format.Written())
+		return nil, usage("%ss cannot be written, only %s files, and folders", f.Name, format.Written())
 	case maxBytes > 0 && (f != nil || name == "-"):
 		return nil, usage("shards go into a folder, and %s is a file", name)
 	case name == "-":
@@ -68,17 +81,55 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		}
 		return objects{b, key, maxBytes}, nil
 	case f != nil:
-		return single{name, f}, nil
+		return single{name: name, format: f}, nil
 	}
-	return folder{name, maxBytes}, nil
+	if info, err := os.Stat(name); err == nil && !info.IsDir() {
+		return nil, usage("%s is not a folder: DST is a folder, unless it ends in %s", term.Name(name), format.Written())
+	} else if meant := almost(name); err != nil && meant != "" {
+		return nil, usage("%s would be a folder, did you mean %q?", term.Name(name), meant)
+	}
+	return folder{name: name, maxBytes: maxBytes}, nil
 }
 
-// formatOf returns the format that the name of a file has, or nil.
+// almost returns name with the ending that it probably should have, if its ending looks misspelled,
+// or "" otherwise.
+func almost(name string) string {
+	ending := filepath.Ext(name)
+	for _, known := range []string{".safetensors", ".npz"} {
+		if d := pattern.Distance(strings.ToLower(ending), known, 3); ending != "" && d < 3 && len(ending) > 3 && (len(known) > 5 || d < 2) {
+			return strings.TrimSuffix(name, ending) + known
+		}
+	}
+	return ""
+}
+
+var repository = regexp.MustCompile(`^[\w.-]+/[\w.-]+`)
+
+// Aligned returns d with the setting that the data buffer of files starts at a multiple of align
+// bytes. align must be a power of two.
+func Aligned(d Destination, align int) (Destination, error) {
+	switch d := d.(type) {
+	case single:
+		if d.format == format.Safetensors {
+			d.align = align
+			return d, nil
+		}
+	case made:
+		d.align = align
+		return d, nil
+	case folder:
+		d.align = align
+		return d, nil
+	}
+	return nil, usage("--align goes with .safetensors files and folders of this machine: their data is what programs map")
+}
+
+// formatOf returns the format that the ending of a name indicates, or nil.
 func formatOf(name string) *format.Format {
 	return format.ByName(strings.TrimRight(filepath.ToSlash(name), "/"))
 }
 
-// A stream is standard output.
+// A stream writes to standard output.
 type stream struct{ w io.Writer }
 
 func (s stream) Free() error { return nil }
@@ -87,18 +138,24 @@ func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	return safetensors.Write(s.w, tensors, metadata)
 }
 
-// A single is a file.
+// A single writes one file.
 type single struct {
 	name   string
 	format *format.Format
+	align  int
 }
 
 func (s single) Free() error {
 	_, err := os.Lstat(s.name)
+	if dir := filepath.Dir(s.name); errors.Is(err, fs.ErrNotExist) {
+		if _, noDir := os.Stat(dir); errors.Is(noDir, fs.ErrNotExist) {
+			return fmt.Errorf("create %s: the folder %s does not exist", term.Name(s.name), term.Name(dir))
+		}
+	}
 	return checkAbsent(s.name, err)
 }
 
-// checkAbsent returns an error unless err says that a file does not exist.
+// checkAbsent returns an error unless err means that the file with this name does not exist.
 func checkAbsent(name string, err error) error {
 	if err == nil {
 		err = fmt.Errorf("%s exists; --force replaces it", term.Name(name))
@@ -107,19 +164,19 @@ func checkAbsent(name string, err error) error {
 }
 
 func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	if s.format == format.Safetensors { // by several goroutines
-		return safetensors.WriteFile(s.name, tensors, metadata)
+	if s.format == format.Safetensors { // WriteFile writes with several goroutines
+		return safetensors.Saver{Align: s.align}.WriteFile(s.name, tensors, metadata)
 	}
 	return WriteFile(s.name, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) })
 }
 
-// WriteFile has write write a new file, which takes its name only when it is complete
-// and flushed to the disk: what safetensors.WriteFile does, for other formats.
+// WriteFile calls write to write a new file, which gets its name only when it is complete and
+// flushed to the disk. It is like safetensors.WriteFile, but for other formats.
 func WriteFile(name string, write func(io.Writer) error) error {
 	return osfile.Save(name, func(a *osfile.Atomic) error { return write(io.NewOffsetWriter(a, 0)) })
 }
 
-// Writing returns a func that writes data.
+// Writing returns a func that writes data to its argument.
 func Writing(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -127,27 +184,62 @@ func Writing(data []byte) func(io.Writer) error {
 	}
 }
 
-// rename gives a file its name, and flushes that to the disk.
+// rename gives a file its name, and flushes the folder.
 func rename(temp, name string) error {
-	return osfile.Named(name, func() error { return os.Rename(temp, name) })
+	return osfile.Named(name, func() error { return osfile.Rename(temp, name) })
 }
 
-// A folder holds one file, or several shards and their index.
+// A folder is a folder of this machine with one file, or with several shards and their index.
 type folder struct {
 	name     string
 	maxBytes int64
+	align    int // alignment of the data buffer in files with tensors, or 0
 }
 
-// Folder returns a folder of this machine, whatever its name is.
+// Folder returns the folder of this machine with this name, even if it ends like the name of a
+// file.
 func Folder(name string) Shared { return folder{name: name} }
 
 func (f folder) Free() error { return free(f) }
 
-// IsCheckpoint reports whether a file in a folder is of a checkpoint.
+// IsCheckpoint reports whether a file in a folder belongs to a checkpoint, judging by its name.
 func IsCheckpoint(name string) bool {
 	return strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".safetensors.index.json")
 }
 
+// Write uses WriteShards for the temporary files and the commit. It removes the files of an earlier
+// checkpoint as a Set does, because WriteShards does not recognize all of them by their names.
 func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return safetensors.WriteShards(f.name, tensors, metadata, f.maxBytes)
+	s := &Set{}
+	there, err := s.files(f)
+	if err != nil {
+		return err
+	}
+	earlier, stale, err := s.before(f, there)
+	if err != nil {
+		return err
+	}
+	replaced := slices.Concat(earlier, stale)
+	if err = s.begin(f, replaced, nil, there); err == nil {
+		err = safetensors.Saver{Align: f.align}.WriteShards(f.name, tensors, metadata, f.maxBytes)
+	}
+	if err != nil {
+		if _, found := there[recordName]; !found {
+			remove(f, []string{recordName})
+		}
+		return err
+	}
+	if !s.records {
+		return nil
+	}
+	now, err := f.Open()
+	if err != nil {
+		return fmt.Errorf("the new checkpoint in %s is complete, but cannot be opened to distinguish its files from those of an earlier one: %w", term.Name(f.name), err)
+	}
+	defer now.Close()
+	shards := slices.Collect(maps.Keys(maps.Collect(now.Headers())))
+	if len(shards) > 1 {
+		s.Index = format.IndexFile
+	}
+	return s.end(f, replaced, shards)
 }

@@ -81,7 +81,7 @@ func startBucket(t *testing.T, ctx context.Context) *bucket.Bucket {
 func folders(t *testing.T, maxBytes int64) map[string]Shared {
 	return map[string]Shared{
 		"bucket": objects{startBucket(t, t.Context()), "folder", maxBytes},
-		"plain":  folder{filepath.Join(t.TempDir(), "above", "plain"), maxBytes},
+		"plain":  folder{name: filepath.Join(t.TempDir(), "above", "plain"), maxBytes: maxBytes},
 	}
 }
 
@@ -137,7 +137,7 @@ func TestObject(t *testing.T) {
 	dir := t.TempDir()
 	all := map[string]Destination{"bucket": object{startBucket(t, t.Context()), "x", safetensors.Write}}
 	for _, name := range []string{"y.safetensors", "z.npz"} {
-		all[name] = single{filepath.Join(dir, name), format.ByName(name)}
+		all[name] = single{name: filepath.Join(dir, name), format: format.ByName(name)}
 	}
 	for kind, d := range all {
 		t.Run(kind, func(t *testing.T) {
@@ -188,24 +188,11 @@ func TestParse(t *testing.T) {
 		require.ErrorAs(t, err, new(UsageError), name)
 	}
 	for name, want := range map[string]Destination{
-		"-": stream{io.Discard}, "x.safetensors": single{"x.safetensors", format.Safetensors}, "x": folder{"x", 0},
-		"file:///x.safetensors": single{filepath.FromSlash("/x.safetensors"), format.Safetensors}, "file:///x": folder{filepath.FromSlash("/x"), 0},
-		"llama-3.1": folder{"llama-3.1", 0}, "x/": folder{"x/", 0}, "x.npz": single{"x.npz", format.ByName("x.npz")},
+		"-": stream{io.Discard}, "x.safetensors": single{name: "x.safetensors", format: format.Safetensors}, "x": folder{name: "x"},
+		"file:///x.safetensors": single{name: filepath.FromSlash("/x.safetensors"), format: format.Safetensors}, "file:///x": folder{name: filepath.FromSlash("/x")},
+		"llama-3.1": folder{name: "llama-3.1"}, "x/": folder{name: "x/"}, "x.npz": single{name: "x.npz", format: format.ByName("x.npz")},
 	} {
 		require.Equal(t, want, must(Parse(t.Context(), name, io.Discard, 0)))
-	}
-}
-
-// TestShardError: the error of a shard does not have the library's prefix, and one of a source
-// that has changed meanwhile leaves no shard.
-func TestShardError(t *testing.T) {
-	for kind, d := range folders(t, 16) {
-		err := d.WriteShard("shard", Shard{Tensors: failingAfter(checkpoint("a"), 0)}, nil, func() error { return nil })
-		require.ErrorIs(t, err, errBroken, kind)
-		require.NotContains(t, err.Error(), ": safetensors: ", kind)
-		err = d.WriteShard("shard", Shard{Tensors: checkpoint("a")}, nil, func() error { return errBroken })
-		require.ErrorIs(t, err, errBroken, kind)
-		require.Empty(t, must(d.Files("", false)), kind)
 	}
 }
 

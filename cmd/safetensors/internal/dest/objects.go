@@ -11,7 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
-// An object is a file in a bucket.
+// An object is a Destination that is one object in a bucket.
 type object struct {
 	b     *bucket.Bucket
 	key   string
@@ -24,16 +24,22 @@ func (o object) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	return o.b.Write(o.key, numbers.Bytes(tensors), func(w io.Writer) error { return o.write(w, tensors, metadata) })
 }
 
-// objects is a folder in a bucket.
+// An objects is a Destination that is a folder in a bucket.
 type objects struct {
 	b        *bucket.Bucket
 	folder   string
 	maxBytes int64
 }
 
-func (o objects) key(name string) string { return path.Join(o.folder, name) }
+// key returns the key of the file with this name.
+func (o objects) key(name string) (string, error) {
+	return path.Join(o.folder, name), checkName(name)
+}
 
 func (o objects) Free() error { return free(o) }
+
+// Lock does nothing, because buckets have no locks.
+func (o objects) Lock(bool) (unlock func(), err error) { return func() {}, nil }
 
 func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	set := &Set{Metadata: metadata, Force: true}
@@ -42,30 +48,53 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 }
 
 func (o objects) Files(dir string, _ bool) (map[string]Stored, error) {
-	entries, err := fs.ReadDir(o.b, path.Clean(o.key(dir)))
+	key := o.folder
+	if dir != "" {
+		var err error
+		if key, err = o.key(dir); err != nil {
+			return nil, err
+		}
+	}
+	entries, err := fs.ReadDir(o.b, path.Clean(key))
 	files := make(map[string]Stored, len(entries))
 	for _, e := range entries {
-		if info, _ := e.Info(); !e.IsDir() { // which a list has
+		if info, _ := e.Info(); !e.IsDir() { // never fails for an entry of a list
 			files[e.Name()] = Stored{info.Size(), info.(interface{ Version() string }).Version()}
 		}
 	}
 	return files, err
 }
 
-func (o objects) Read(name string, n int64) ([]byte, error) { return o.b.Start(o.key(name), n) }
+func (o objects) Read(name string, n int64) ([]byte, error) {
+	key, err := o.key(name)
+	if err != nil {
+		return nil, err
+	}
+	return o.b.Start(key, n)
+}
 
-func (o objects) Create(name string, data []byte) error { return o.b.Create(o.key(name), data) }
+func (o objects) Create(name string, data []byte) error {
+	key, err := o.key(name)
+	if err != nil {
+		return err
+	}
+	return o.b.Create(key, data)
+}
 
 func (o objects) Put(name string, data []byte) error {
-	return o.b.Write(o.key(name), int64(len(data)), Writing(data))
+	return o.WriteShard(name, Shard{Size: int64(len(data)), CopyTo: Writing(data)}, nil, nil)
 }
 
 func (o objects) WriteShard(name string, s Shard, metadata map[string]string, last func() error) error {
+	key, err := o.key(name)
+	if err != nil {
+		return err
+	}
 	if s.CopyTo == nil {
 		s.Size = numbers.Bytes(s.Tensors)
 		s.CopyTo = func(w io.Writer) error { return safetensors.Write(w, s.Tensors, metadata) }
 	}
-	return o.b.Write(o.key(name), s.Size, func(w io.Writer) error {
+	return o.b.Write(key, s.Size, func(w io.Writer) error {
 		err := s.CopyTo(w)
 		if err == nil && last != nil {
 			err = last()
@@ -78,13 +107,19 @@ func (o objects) Open() (*safetensors.File, error) {
 	return safetensors.OpenFS(o.b, path.Clean(o.folder))
 }
 
-func (o objects) PathOf(name string) string { return o.b.URL(o.key(name)) }
+func (o objects) PathOf(name string) string { return o.b.URL(path.Join(o.folder, name)) }
 
-func (o objects) Remove(name string) error { return o.b.Delete(o.key(name)) }
+func (o objects) Remove(name string) error {
+	key, err := o.key(name)
+	if err != nil {
+		return err
+	}
+	return o.b.Delete(key)
+}
 
-// Sweep has nothing to do: the store removes the parts of uploads that nobody completes,
-// by itself or by a rule.
-func (o objects) Sweep() {}
+// Sweep does nothing, because the store removes the parts of incomplete uploads, by itself or by a
+// rule.
+func (o objects) Sweep(...string) {}
 
-// AtOnce is 1: the parts of one shard are uploaded concurrently.
+// AtOnce returns 1, because the parts of one shard are uploaded concurrently.
 func (o objects) AtOnce() int { return 1 }

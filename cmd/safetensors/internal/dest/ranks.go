@@ -15,11 +15,11 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// maxRanks is more than any job has had.
+// maxRanks is the largest number of ranks. No job has had as many.
 const maxRanks = 1 << 20
 
-// ParseRanks returns the destination of a distributed checkpoint for n ranks: a folder
-// with a file for each, as package dcp writes them.
+// ParseRanks returns the destination of a distributed checkpoint for n ranks: a folder with one
+// file for each rank, in the form of package dcp.
 func ParseRanks(name string, n int) (Destination, error) {
 	name, err := localfile.Path(name)
 	switch {
@@ -33,14 +33,18 @@ func ParseRanks(name string, n int) (Destination, error) {
 	return ranks{folder{name: filepath.Clean(name)}, n}, nil
 }
 
-// A ranks is a folder that holds a distributed checkpoint.
+// A ranks is a folder with a distributed checkpoint.
 type ranks struct {
 	folder
 	n int
 }
 
-// Write writes to another folder, which becomes this one when it is complete. Readers of
-// such a checkpoint take all files in its folder for parts of it: it must be empty.
+// Lock does nothing. Write writes to another folder, and renames it to this one only if this one is
+// absent or empty.
+func (r ranks) Lock(bool) (unlock func(), err error) { return func() {}, nil }
+
+// Write writes to another folder, and renames it to this one when it is complete. This folder must
+// be empty, because readers of such a checkpoint take all files in its folder for parts of it.
 func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
 	entries, err := os.ReadDir(r.name)
 	if err = ignoreAbsent(err); err == nil && len(entries) > 0 {
@@ -53,7 +57,7 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 	if err := osfile.MkdirAll(filepath.Dir(r.name)); err != nil {
 		return err
 	}
-	temp := folder{name: filepath.Dir(r.name)}.temp()
+	temp := osfile.TempName(filepath.Dir(r.name), "")
 	if err := os.Mkdir(temp, 0o777); err != nil {
 		return err
 	}
@@ -77,8 +81,8 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 	return rename(temp, r.name)
 }
 
-// piecesOf returns the rows of each tensor that a rank has, as the placement Shard(0)
-// deals them out. The first has those without dimensions.
+// piecesOf returns the rows of each tensor that belong to a rank, as the placement Shard(0) divides
+// them. Tensors without dimensions belong to rank 0.
 func piecesOf(tensors map[string]safetensors.Tensor, rank, n int) (map[string]dcp.Piece, error) {
 	pieces := make(map[string]dcp.Piece, len(tensors))
 	for name, t := range tensors {

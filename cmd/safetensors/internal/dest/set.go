@@ -3,15 +3,11 @@ package dest
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
-	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,84 +15,110 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 	"golang.org/x/sync/errgroup"
 )
 
-// A Set is what a folder gets: shards, and their index if it has a name.
+// A Set is a set of shards that is written to a folder, with their index if Index is not "".
 type Set struct {
 	Shards   map[string]Shard
-	Metadata map[string]string // of shards of tensors
-	Index    string            // its name; "" if there is none
-	Text     []byte            // of the index of copies
-	Force    bool              // a checkpoint that is there is replaced
+	Metadata map[string]string // metadata of shards that consist of tensors
+	Index    string            // name of the index; "" if there is none
+	Text     []byte            // text of the index, if the shards are copies
 
-	// Record says of what the shards are copies. While they are written, it is in the folder with
-	// the versions of those that are complete: a Set with the same one finds these. It is nil
-	// where sums tell, or nothing does. After an error, new shards stay if either does and nothing
-	// was replaced.
+	// Parameters is the total_parameters of the index. 0 stands for the number of elements. If it
+	// is negative, the index has no total_parameters, since codes of quantised weights are not
+	// parameters.
+	Parameters int64
+	Force      bool // whether a checkpoint in the folder is replaced
+
+	// Record identifies the source of copied shards. While the shards are written, the folder
+	// contains it, with the versions of complete shards, so that a later Set with the same Record
+	// need not write these again. It is nil if checksums identify the shards, or if nothing can. If
+	// Record or Sums is set, and nothing was replaced, complete shards stay after an error.
 	Record []byte
 	Sums   bool
 
-	// AtOnce is how many shards are written concurrently; 0 is what suits the folder.
+	// AtOnce is the number of shards that are written concurrently. 0 selects the number that suits
+	// the folder.
 	AtOnce int
 
-	// Unchanged returns an error if the source of copies has changed. CopyFiles writes the
-	// files next to the shards, before the index. They may be nil.
+	// Unchanged returns an error if the source of copies has changed. CopyFiles writes the files
+	// next to the shards, before the index is written. Both may be nil.
 	Unchanged, CopyFiles func() error
 
 	mu   sync.Mutex
-	done map[string]string // of the record
+	left record // content of the record in the folder
+	// records reports whether the folder has, or will have, a record, which end must remove.
+	records bool
 }
 
-// A Shard is tensors, or what CopyTo writes: Size bytes, or -1 if that is not known.
+// A Shard consists of tensors, or of the bytes that CopyTo writes. Size is the number of these
+// bytes, or -1 if it is unknown.
 type Shard struct {
 	Tensors map[string]safetensors.Tensor
 	CopyTo  func(io.Writer) error
 	Size    int64
-	There   bool // it is in the folder already
+	There   bool // whether the folder already contains the shard
+
+	// Source is the remote file that CopyTo copies. It is nil for tensors, for files of this machine, and for
+	// files whose changes would not show.
+	Source *Source
 }
 
-// Write writes the shards, then the index, then removes the files of an earlier checkpoint. No
-// shard replaces another: a reader of the earlier checkpoint, which may be the one that is being
-// copied, must not meet the new shards. So one of several shards gets a random number, unless it is
-// a copy whose name is free. If Write fails before the new checkpoint is the one that is opened, it removes
-// the new shards, but for those that stay.
+// Write writes the shards, then the index, and then removes the files of an earlier checkpoint. No
+// new shard replaces an old one, because a reader of the earlier checkpoint, which may itself be
+// the source of the copy, must not find new shards. So if there are several shards, each gets a
+// name with a random number, unless it is a copy whose name is free. If Write fails before the new
+// checkpoint is the one that a reader opens, it removes the new shards, except those that stay
+// because of Record or Sums.
+//
+// The caller must have locked the folder. Write also removes the files that a killed Set has left
+// in the folder.
 func (s *Set) Write(to Shared) error {
+	to.Sweep(s.partials()...)
 	there, err := s.files(to)
 	if err != nil {
 		return err
 	}
-	if err := s.resume(to, there); err != nil {
-		return err
-	}
-	earlier, err := earlier(to, there)
-	if err == nil {
-		err = s.checkThere(to, there, earlier)
-	}
+	earlier, stale, err := s.before(to, there)
 	if err != nil {
 		return err
 	}
-	names, number := make(map[string]string), 100_000_000+rand.IntN(900_000_000)
+	replaced := slices.Concat(earlier, stale)
+	if err := s.checkThere(to, there, replaced); err != nil {
+		return err
+	}
+	names, save := make(map[string]string), variant.NewSave()
 	for name, shard := range s.Shards {
 		names[name] = name
 		taken := slices.Contains(earlier, name) || shard.CopyTo == nil && len(earlier) > 0
 		if taken && len(s.Shards) > 1 && !shard.There {
-			names[name] = ending.ReplaceAllString(name, fmt.Sprintf(".%d$2.safetensors", number))
+			names[name] = variant.WithSave(name, save)
 		}
 	}
-	index, err := s.index(names)
-	if err == nil {
-		err = s.write(to, names)
-	}
-	if err == nil && s.CopyFiles != nil {
-		err = s.CopyFiles()
-	}
-	var fresh []string
 	stay := (s.Sums || s.Record != nil) && len(earlier) == 0
+	if !stay {
+		s.forget(to)
+	}
+	var fresh []string // files that are removed after an error
 	for _, name := range names {
 		if _, old := there[name]; !old && !stay {
 			fresh = append(fresh, name)
 		}
+	}
+	index, err := s.index(names)
+	if err != nil {
+		return err
+	}
+	if _, found := there[recordName]; !found && !stay {
+		fresh = append(fresh, recordName)
+	}
+	if err = s.begin(to, replaced, names, there); err == nil {
+		err = s.write(to, names)
+	}
+	if err == nil && s.CopyFiles != nil {
+		err = s.CopyFiles()
 	}
 	if err != nil {
 		remove(to, fresh)
@@ -107,42 +129,54 @@ func (s *Set) Write(to Shared) error {
 			return err
 		}
 	}
+	return s.end(to, replaced, slices.Collect(maps.Values(names)))
+}
+
+// forget removes the partial files of earlier copies, and makes this Set leave none.
+func (s *Set) forget(to Shared) {
+	to.Sweep()
+	for name, shard := range s.Shards {
+		shard.Source = nil
+		s.Shards[name] = shard
+	}
+}
+
+// end removes the files that the new checkpoint has replaced, and the record. The new checkpoint is
+// complete.
+func (s *Set) end(to Shared, replaced, shards []string) error {
 	var errs []error
-	ours := append(slices.Collect(maps.Values(names)), s.Index)
-	for _, name := range earlier {
-		if slices.Contains(ours, name) {
+	for _, name := range replaced {
+		if name == s.Index || slices.Contains(shards, name) {
 			continue
 		}
-		if err := to.Remove(name); err != nil {
+		if err := removeFirmly(to, name); err != nil {
 			errs = append(errs, fmt.Errorf("the new checkpoint is complete, but a file of an earlier one could not be removed: %w", err))
 		}
 	}
-	if s.Record != nil {
-		errs = append(errs, to.Remove(recordName))
+	if s.records && len(errs) == 0 { // otherwise the next Set needs the record
+		errs = append(errs, removeFirmly(to, recordName))
 	}
-	to.Sweep()
 	return errors.Join(errs...)
 }
 
-// files returns the files of a folder, and of those in it that shards go into what has their names.
-func (s *Set) files(to Shared) (map[string]Stored, error) {
-	there, err := to.Files("", false)
-	folders := make(map[string]map[string]Stored)
-	for name := range s.Shards {
-		dir, base := path.Split(name)
-		if dir != "" && folders[dir] == nil && err == nil {
-			folders[dir], err = to.Files(path.Clean(dir), false)
-		}
-		if stored, found := folders[dir][base]; found {
-			there[name] = stored
-		}
+// removeFirmly removes a file. If that fails, it tries once more, because the file would otherwise
+// stay until the next save.
+func removeFirmly(to Shared, name string) error {
+	if to.Remove(name) == nil {
+		return nil
 	}
-	return there, err
+	return to.Remove(name)
 }
 
-// checkThere returns an error if a checkpoint is in the folder that is not to be replaced, or if
-// weights stay among which the new ones would not be found: only an index or the name of a single
-// file tells these from others.
+// files returns the files in a folder, and the files in folders below it that have the names of
+// shards.
+func (s *Set) files(to Shared) (map[string]Stored, error) {
+	return filesNamed(to, slices.Collect(maps.Keys(s.Shards)))
+}
+
+// checkThere returns an error if the folder has a checkpoint and Force is false. It also returns an
+// error if weights would remain from which a reader could not distinguish the new ones: only an
+// index, or the name model.safetensors, distinguishes them.
 func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) error {
 	_, single := s.Shards[format.ModelFile]
 	for _, name := range slices.Sorted(maps.Keys(there)) {
@@ -158,57 +192,9 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 	return nil
 }
 
-// recordName is the name of a record in the folder.
-const recordName = ".safetensors-copy.json"
-
-// A record says which shards of a folder are complete copies of what.
-type record struct {
-	Of   []byte            // Record of the Set
-	Done map[string]string // the versions of shards, as the folder has them
-}
-
-// resume finds the shards that an earlier Set with the same Record has left, unless they were
-// replaced since.
-func (s *Set) resume(to Shared, there map[string]Stored) error {
-	if s.Record == nil {
-		return nil
-	}
-	text, err := to.Read(recordName, MostSmall)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var left record
-	if json.Unmarshal(text, &left) != nil || !bytes.Equal(left.Of, s.Record) {
-		left.Done = nil
-	}
-	s.done = make(map[string]string)
-	for name, shard := range s.Shards {
-		if stored := there[name]; stored.Version != "" && stored.Version == left.Done[name] && stored.Size == shard.Size {
-			shard.There = true
-			s.done[name], s.Shards[name] = stored.Version, shard
-		}
-	}
-	return nil
-}
-
-func (s *Set) record(to Shared, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	files, err := s.files(to)
-	if err != nil {
-		return err
-	}
-	s.done[name] = files[name].Version
-	text, err := json.Marshal(record{s.Record, s.done})
-	if err != nil {
-		return err
-	}
-	return to.Put(recordName, text)
-}
-
-// write writes the shards that are not there.
+// write writes the shards that the folder does not contain yet.
 func (s *Set) write(to Shared, names map[string]string) error {
-	var group errgroup.Group // which writes the others, too, after the error of one
+	var group errgroup.Group // writes the other shards even after an error of one
 	group.SetLimit(min(cmp.Or(s.AtOnce, to.AtOnce()), to.AtOnce()))
 	for _, name := range slices.Sorted(maps.Keys(s.Shards)) {
 		shard := s.Shards[name]
@@ -226,7 +212,8 @@ func (s *Set) write(to Shared, names map[string]string) error {
 	return group.Wait()
 }
 
-// index returns the index of the shards by the names they get.
+// index returns the text of the index of the shards. names maps the shards to their names in the
+// folder.
 func (s *Set) index(names map[string]string) ([]byte, error) {
 	if s.Index == "" {
 		return nil, nil
@@ -240,11 +227,7 @@ func (s *Set) index(names map[string]string) ([]byte, error) {
 			}
 			headers[names[name]] = h
 		}
-		index, err := safetensors.NewIndex(maps.All(headers))
-		if err != nil {
-			return nil, err
-		}
-		return index.AppendBinary(nil)
+		return IndexOf(headers, s.Parameters)
 	}
 	index, err := safetensors.ReadIndex(bytes.NewReader(s.Text))
 	if err != nil {
@@ -261,15 +244,15 @@ func (s *Set) index(names map[string]string) ([]byte, error) {
 	return index.AppendBinary(nil)
 }
 
-// commit makes shards the checkpoint of the folder: by the index, or by the removal of
-// the single file, which is opened before an index. An answer can get lost after the
-// store has done what it was asked for, so that what is there decides.
+// commit makes new shards the checkpoint of the folder. It writes the index, and removes the single
+// file of an earlier checkpoint, which a reader would open before the index. If a call fails, the
+// store may still have done it, because the answer may be lost. So commit then looks at the folder.
 func commit(to Shared, name string, index []byte, fresh []string, single bool) error {
 	if err := to.Put(name, index); err != nil {
 		now, readErr := to.Read(name, int64(len(index))+1)
 		switch {
 		case readErr == nil && bytes.Equal(now, index):
-			if _, local := to.(folder); local { // it is not flushed
+			if _, local := to.(folder); local { // the index is not flushed
 				return err
 			}
 		case readErr == nil, errors.Is(readErr, fs.ErrNotExist):
@@ -287,7 +270,7 @@ func commit(to Shared, name string, index []byte, fresh []string, single bool) e
 		switch {
 		case errors.Is(readErr, fs.ErrNotExist):
 		case readErr == nil:
-			remove(to, append([]string{name}, fresh...)) // the index first
+			remove(to, append([]string{name}, fresh...)) // removes the index first
 			return err
 		default:
 			return fmt.Errorf("%w; it is not known whether the earlier checkpoint is there, so the new one stays: %w", err, readErr)
@@ -296,15 +279,16 @@ func commit(to Shared, name string, index []byte, fresh []string, single bool) e
 	return nil
 }
 
-// remove removes new files after an error, which the caller reports.
+// remove removes new files after an error, which the caller returns. It ignores errors.
 func remove(to Shared, names []string) {
 	for _, name := range names {
 		to.Remove(name)
 	}
 }
 
-// earlier returns the files of the checkpoint in a folder, starting with those that open it. Shards
-// that no checkpoint has are not among them, unless they have a number.
+// earlier returns the files of the checkpoint in a folder, starting with the files that a reader
+// opens first. It includes shards that belong to no checkpoint only if their names have the digits
+// of a save.
 func earlier(to Shared, there map[string]Stored) ([]string, error) {
 	var files []string
 	for _, name := range slices.Sorted(maps.Keys(there)) {
@@ -313,32 +297,30 @@ func earlier(to Shared, there map[string]Stored) ([]string, error) {
 		}
 	}
 	f, err := to.Open()
+	several := new(variant.Several)
 	switch broken := (*safetensors.FormatError)(nil); {
 	case err == nil:
 		for name := range f.Headers() {
 			files = append(files, name)
 		}
 		f.Close()
+	case errors.As(err, &several):
+		return nil, fmt.Errorf("the destination holds several models, %s, and none that is to be replaced: write to another folder", several.List)
 	case !errors.As(err, &broken) && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
 	return files, nil
 }
 
-// IsEarlier reports whether a file is of the checkpoint that a Set replaces, by its name: what opens
-// it, or a shard with a number.
+// IsEarlier reports whether a file belongs to the checkpoint that a Set replaces, judging by its
+// name: the file that a reader opens first, or a shard with the nine digits of a save.
 func IsEarlier(name string) bool {
-	return name == format.ModelFile || strings.HasSuffix(name, ".safetensors.index.json") || withNumber.MatchString(name)
+	shard, ok := variant.ParseShard(name)
+	return name == format.ModelFile || strings.HasSuffix(name, ".safetensors.index.json") ||
+		ok && shard.Save != "" && shard.Ending == ".safetensors"
 }
 
-// ending is where the name of a shard gets a number, or another one, and withNumber matches what
-// has one.
-var (
-	ending     = regexp.MustCompile(`(\.\d{9})?(-\d+-of-\d+)?\.safetensors$`)
-	withNumber = regexp.MustCompile(`\.\d{9}-\d+-of-\d+\.safetensors$`)
-)
-
-// free returns an error if a file of a checkpoint is in a folder, or a shard without one.
+// free returns an error if a folder contains a file of a checkpoint.
 func free(to Shared) error {
 	files, err := to.Files("", false)
 	for _, name := range slices.Sorted(maps.Keys(files)) {

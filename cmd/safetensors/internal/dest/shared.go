@@ -6,79 +6,138 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// A Shared is a folder, which several processes of several machines can fill together.
+// A Shared is a folder that several processes on several machines can fill together.
 type Shared interface {
 	Destination
 
-	// Put writes a small file, which appears complete or not at all. It replaces one
-	// of that name.
+	// Lock prevents other processes from writing to the folder until unlock is called. If another
+	// process has locked it, Lock returns an error. If together is true, it does not exclude
+	// processes that also lock with together. In a bucket, and on a file system without locks, it
+	// excludes no one.
+	Lock(together bool) (unlock func(), err error)
+
+	// Put writes a small file. The file appears complete or not at all, and replaces a file with
+	// the same name.
 	Put(name string, data []byte) error
 
-	// Files returns the files in the folder, or in dir in it, without folders. If fresh is
-	// set, a file that another process has completed before is among them, on whatever machine.
+	// Files returns the files in the folder, or in dir, a folder in it. It does not return folders.
+	// If fresh is true, the result includes every file that a process on any machine has completed
+	// before.
 	Files(dir string, fresh bool) (map[string]Stored, error)
 
-	// Read returns the first n bytes of a file, or all if it is shorter.
+	// Read returns the first n bytes of a file, or the whole file if it is shorter.
 	Read(name string, n int64) ([]byte, error)
 
-	// Create writes a small file unless there is one of that name: then the error wraps
-	// fs.ErrExist. Of several processes that do so at once, one creates it, and it is
-	// complete when others see it. Where the store cannot do that, the error wraps
+	// Create writes a small file, unless there is a file with this name; then the error wraps
+	// fs.ErrExist. If several processes create it at the same time, one of them succeeds, and
+	// others see only the complete file. If the store lacks this operation, the error wraps
 	// errors.ErrUnsupported.
 	Create(name string, data []byte) error
 
-	// WriteShard writes a file, which appears complete or not at all. It replaces one of
-	// that name. last is called when all is written: after an error of it, there is no
-	// new file. The metadata is that of tensors.
+	// WriteShard writes a file. The file appears complete or not at all, and replaces a file with
+	// the same name. After all bytes are written, WriteShard calls last, if it is not nil. If last
+	// returns an error, there is no new file. metadata is for a file of tensors.
 	WriteShard(name string, s Shard, metadata map[string]string, last func() error) error
 
 	// Open opens the checkpoint in the folder.
 	Open() (*safetensors.File, error)
 
-	// Remove removes a file, if it is there.
+	// Remove removes a file. It is not an error if the file does not exist.
 	Remove(name string) error
 
-	// Sweep removes what processes that were killed have left over. Those that still
-	// write fail.
-	Sweep()
+	// Sweep removes temporary files of processes that were killed, except the partial files with
+	// the names keep. The caller must have locked the folder, so that no process still writes them.
+	Sweep(keep ...string)
 
-	// PathOf is the path of a file on this machine, or its URL.
+	// PathOf returns the path of a file on this machine, or its URL.
 	PathOf(name string) string
 
-	// AtOnce is how many shards are best written concurrently.
+	// AtOnce returns the number of shards that are best written concurrently.
 	AtOnce() int
 }
 
-// MostSmall is more than a small file has.
+// MostSmall is the largest size in bytes of a small file.
 const MostSmall = 64 << 20
 
-// Stored describes a file. The version is another when the file was replaced.
+// A Stored describes a file in a folder. Version changes when the file is replaced.
 type Stored struct {
 	Size    int64
 	Version string
 }
 
+// lockTries is the number of tries to lock a folder together with others, ten times a second: a
+// process that only sweeps the folder locks it for a moment.
+const lockTries = 50
+
+// Lock creates the folder. If the folder is still empty, unlock removes it.
+func (f folder) Lock(together bool) (unlock func(), err error) {
+	_, err = osfile.Stat(f.name)
+	absent := errors.Is(err, fs.ErrNotExist)
+	if err := osfile.MkdirAll(f.name); err != nil {
+		return nil, err
+	}
+	lock := osfile.Hold
+	if together {
+		lock = osfile.Share
+	}
+	release, ok := lock(f.name)
+	for i := 1; !ok && together && i < lockTries; i++ {
+		time.Sleep(100 * time.Millisecond)
+		release, ok = lock(f.name)
+	}
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("another process is writing to %s: try again when it has ended", term.Name(f.name))
+	case absent && !together:
+		return func() {
+			osfile.Remove(f.name) // Remove fails unless the folder is empty
+			release()
+		}, nil
+	}
+	return release, nil
+}
+
+// SweepAlone sweeps a folder, unless another process is writing to it.
+func SweepAlone(to Shared) {
+	if unlock, err := to.Lock(false); err == nil {
+		to.Sweep()
+		unlock()
+	}
+}
+
+// checkName returns an error unless name is the name of a file in a folder, or in a folder below
+// it.
+func checkName(name string) error {
+	if !fs.ValidPath(name) || name == "." {
+		return fmt.Errorf("%q is not the name of a file in the folder: %w", name, fs.ErrInvalid)
+	}
+	return nil
+}
+
+// path returns the path of a file in the folder.
 func (f folder) path(name string) (string, error) {
-	local, err := filepath.Localize(name)
+	if err := checkName(name); err != nil {
+		return "", err
+	}
+	local, err := filepath.Localize(name) // names that Windows reserves, such as NUL, are errors
 	if err != nil {
 		return "", fmt.Errorf("%q: %w", name, err)
 	}
 	return filepath.Join(f.name, local), nil
 }
 
-// place returns the path of a file to be written, whose folder is there.
+// place returns the path of a file that will be written, and creates its folder.
 func (f folder) place(name string) (string, error) {
 	path, err := f.path(name)
 	if err == nil {
@@ -87,24 +146,30 @@ func (f folder) place(name string) (string, error) {
 	return path, err
 }
 
-// Files changes the folder before it lists it, to have a fresh list: a client of NFS
-// lists what it remembers for up to a minute, unless it has changed the folder itself.
+// Files changes the folder before it lists it if fresh is true, because a client of NFS returns a
+// cached list for up to a minute, unless it has changed the folder itself.
 func (f folder) Files(dir string, fresh bool) (map[string]Stored, error) {
 	if fresh {
 		if err := f.touch(); err != nil {
 			return nil, err
 		}
 	}
+	path := f.name
+	if dir != "" {
+		var err error
+		if path, err = f.path(dir); err != nil {
+			return nil, err
+		}
+	}
 	files := make(map[string]Stored)
-	dir = f.PathOf(dir)
-	entries, err := os.ReadDir(dir)
+	entries, err := osfile.ReadDir(path)
 	if err != nil {
 		return files, ignoreAbsent(err)
 	}
 	for _, e := range entries {
-		info, err := os.Stat(filepath.Join(dir, e.Name()))
+		info, err := osfile.Stat(filepath.Join(path, e.Name()))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // a temporary file, gone meanwhile
+		case errors.Is(err, fs.ErrNotExist): // a temporary file that was removed in the meantime
 		case err != nil:
 			return nil, err
 		case info.Mode().IsRegular():
@@ -114,9 +179,7 @@ func (f folder) Files(dir string, fresh bool) (map[string]Stored, error) {
 	return files, nil
 }
 
-func (f folder) temp() string {
-	return filepath.Join(f.name, fmt.Sprintf("%s%016x.tmp", osfile.TempPrefix, rand.Uint64()))
-}
+func (f folder) temp() string { return osfile.TempName(f.name, osfile.SaverTag) }
 
 func (f folder) touch() error {
 	temp := f.temp()
@@ -143,15 +206,15 @@ func (f folder) Read(name string, n int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, n))
 }
 
-// Create links a complete file to its name, which fails if the name is taken. The answer
-// of an NFS server that it is may come from this process's own first try: that the
-// content is the same is all that counts.
+// Create links a complete file to its name, which fails if the name is taken. If an NFS server
+// reports that it is taken, the first try of this process may have succeeded. So the caller must
+// compare the content.
 func (f folder) Create(name string, data []byte) error {
 	path, err := f.place(name)
 	if err != nil {
 		return err
 	}
-	const tries = 3 // another process may sweep the temporary file
+	const tries = 3 // another process may remove the temporary file
 	for range tries {
 		if err = f.link(path, data); !errors.Is(err, fs.ErrNotExist) {
 			break
@@ -177,20 +240,27 @@ func (f folder) Put(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(path, Writing(data))
+	return osfile.Settings{Tag: osfile.SaverTag}.Save(path, func(a *osfile.Atomic) error {
+		_, err := a.WriteAt(data, 0)
+		return err
+	})
 }
 
-// WriteShard gives a file its name when it is written under a temporary one, flushed to the disk.
+// WriteShard writes a file under a temporary name, flushes it to the disk, and then gives it its
+// name.
 func (f folder) WriteShard(name string, s Shard, metadata map[string]string, last func() error) error {
 	path, err := f.place(name)
 	if err != nil {
 		return err
 	}
+	if s.Source != nil {
+		return f.writeResumable(name, path, s, last)
+	}
 	temp := f.temp()
 	if s.CopyTo != nil {
 		err = writeCopy(temp, s.CopyTo)
 	} else {
-		err = safetensors.WriteFile(temp, s.Tensors, metadata)
+		err = safetensors.Saver{Align: f.align}.WriteFile(temp, s.Tensors, metadata)
 	}
 	if err == nil && last != nil {
 		err = last()
@@ -205,7 +275,7 @@ func (f folder) WriteShard(name string, s Shard, metadata map[string]string, las
 	return nil
 }
 
-// writeCopy gives a file of package os to copyTo, so that the system can copy.
+// writeCopy passes a *os.File to copyTo, so that the operating system can copy.
 func writeCopy(name string, copyTo func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -213,7 +283,7 @@ func writeCopy(name string, copyTo func(io.Writer) error) error {
 	}
 	err = copyTo(file)
 	if err == nil {
-		err = file.Sync()
+		err = osfile.Flush(file)
 	}
 	return cmp.Or(err, file.Close())
 }
@@ -227,16 +297,15 @@ func (f folder) Remove(name string) error {
 	if err != nil {
 		return err
 	}
-	return ignoreAbsent(os.Remove(path))
+	return ignoreAbsent(osfile.Remove(path))
 }
 
-// Sweep leaves those of WriteShards, which has a lock on what it writes.
-func (f folder) Sweep() {
-	names, _ := fs.Glob(os.DirFS(f.name), osfile.TempPrefix+strings.Repeat("[0-9a-f]", 16)+".tmp")
-	for _, name := range names {
-		os.Remove(f.PathOf(name))
-	}
+// Sweep removes temporary files with SaverTag, including those of WriteShard, and partial files. It does
+// not remove temporary files of saves to a single file: these do not lock the folder, and may still run.
+func (f folder) Sweep(keep ...string) {
+	osfile.RemoveTagged(f.name, osfile.SaverTag)
+	f.sweepPartials(keep)
 }
 
-// AtOnce is 4: one file is flushed while others are written.
+// AtOnce returns 4, so that one file is flushed while others are written.
 func (f folder) AtOnce() int { return 4 }

@@ -1,5 +1,5 @@
-// Package format has the table of the file formats that the command knows. Recognition,
-// the help and the destinations follow it.
+// Package format has the table of the file formats that the command reads and writes. The
+// recognition of files, the help and the destinations follow this table.
 package format
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// The files that make a folder a checkpoint: the model, or the index of its shards, as
-// package safetensors writes them.
+// A directory is a checkpoint if it contains the file of a model or the index of its shards, under
+// the names that package safetensors gives them.
 const (
-	Stem      = "model" // that the names of shards start with, too
+	Stem      = "model" // the names of shards also start with Stem
 	ModelFile = Stem + ".safetensors"
 	IndexFile = ModelFile + ".index.json"
 )
@@ -28,46 +28,50 @@ const (
 // A Format is a row of the table.
 type Format struct {
 	Name    string
-	Endings []string // of file names, in lower case
+	Endings []string // endings of file names, in lower case
 
-	// Recognizes reports whether a file is of the format, by its content.
+	// Recognizes reports whether the content of a file is in the format. It is nil for formats that
+	// are not recognized.
 	Recognizes func(r io.ReaderAt, size int64) bool
 
-	// Open returns the contents of a file. It is nil if the format is not read, and of
-	// safetensors. key is the flag --key.
+	// Open returns the contents of a file. It is nil for formats that are not read, and for
+	// safetensors, which package source opens. key is the value of the flag --key.
 	Open func(r io.ReaderAt, size int64, key string) (*Contents, error)
 
-	// Write writes a file. It is nil if the format is not written.
+	// Write writes a file. It is nil for formats that are not written.
 	Write func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
 
-	// NoMetadata is true of a format that has no place for metadata.
+	// NoMetadata reports whether the format cannot hold metadata.
 	NoMetadata bool
 }
 
-// Contents are what a file holds. Refused are its entries that cannot be read, by their names, and
-// why: objects of a program next to the weights, tensors of kinds that safetensors lacks.
+// A Contents holds the tensors and the metadata of a file. Refused maps the name of each entry that
+// cannot be read to the reason. If the reason wraps errors.ErrUnsupported, the entry is a tensor of
+// a kind that safetensors lacks. Otherwise the entry is an object without tensors that a program
+// has stored next to the weights.
 type Contents struct {
 	Tensors  map[string]safetensors.Tensor
 	Metadata map[string]string
 	Refused  map[string]error
 }
 
-// Safetensors is the first row, the format of a file that no row recognizes.
+// Safetensors is the first row of the table. A file that no row recognizes is read in this format.
 var Safetensors = &Format{
 	Name: "safetensors file", Endings: []string{".safetensors"},
 	Recognizes: isSafetensors,
 	Write:      safetensors.Write,
 }
 
-// Torch is the row of files of torch.save, which folders and indexes have, too.
+// Torch is the row for files of torch.save. Directories and indexes may also consist of such files.
 var Torch = &Format{
 	Name: "PyTorch file", Endings: []string{".pt", ".pth", ".bin", ".ckpt"},
 	Recognizes: isTorch,
 	Open:       openTorch,
 }
 
-// Table has a row for each format. Content is recognized from the first row on. Those
-// without Open and Write are here so that no folder gets their endings.
+// Table has a row for each format. The first row that recognizes the content of a file determines
+// its format. Formats without Open and Write are in the table so that no directory is given a name
+// with their endings.
 var Table = []*Format{
 	Safetensors,
 	{
@@ -104,11 +108,17 @@ var Table = []*Format{
 	{Name: "ONNX file", Endings: []string{".onnx"}},
 	{Name: "HDF5 file", Endings: []string{".h5"}},
 	{Name: "MessagePack file", Endings: []string{".msgpack"}},
-	{Name: "JSON file", Endings: []string{".json"}},
-	{Name: "archive", Endings: []string{".zip", ".tar"}},
+	{Name: "JSON file", Endings: []string{".json", ".jsonl"}},
+	{Name: "archive", Endings: []string{".zip", ".tar", ".gz", ".tgz", ".xz", ".zst", ".7z"}},
+	{Name: "text file", Endings: []string{".txt", ".md", ".csv", ".tsv", ".log", ".yaml", ".yml", ".toml"}},
+	{Name: "HTML page", Endings: []string{".html", ".htm"}},
+	{Name: "pickle", Endings: []string{".pkl", ".pickle"}},
+	{Name: "raw data file", Endings: []string{".dat", ".data", ".raw", ".weights"}},
+	{Name: "TensorFlow file", Endings: []string{".tflite", ".pb"}},
+	{Name: "Parquet file", Endings: []string{".parquet"}},
 }
 
-// openTorch opens a file of torch.save, and leaves out what safetensors cannot hold.
+// openTorch opens a file of torch.save. Entries that safetensors cannot represent are in Refused.
 func openTorch(r io.ReaderAt, size int64, key string) (*Contents, error) {
 	refused := make(map[string]error)
 	o := torch.Opener{Key: key, Skip: func(name string, why error) { refused[name] = why }}
@@ -119,20 +129,43 @@ func openTorch(r io.ReaderAt, size int64, key string) (*Contents, error) {
 	return &Contents{Tensors: maps.Collect(f.Tensors()), Metadata: f.Metadata(), Refused: refused}, nil
 }
 
-// Of returns the format to read a file in: by its content, else by its name.
-func Of(r io.ReaderAt, size int64, name string) *Format {
+// Of returns the format in which to read a file. It recognizes the content, or else the name. It
+// fails if the content cannot be read.
+func Of(r io.ReaderAt, size int64, name string) (*Format, error) {
+	content := &reader{ReaderAt: r}
 	for _, f := range Table {
-		if f.Recognizes != nil && f.Recognizes(r, size) {
-			return f
+		if f.Recognizes == nil {
+			continue
+		}
+		recognized := f.Recognizes(content, size)
+		if content.err != nil {
+			return nil, content.err
+		}
+		if recognized {
+			return f, nil
 		}
 	}
 	if f := ByName(name); f != nil && f.Open != nil {
-		return f
+		return f, nil
 	}
-	return Safetensors
+	return Safetensors, nil
 }
 
-// ByName returns the format whose ending a name has, or nil.
+// A reader records the first error of reading, except io.EOF.
+type reader struct {
+	io.ReaderAt
+	err error
+}
+
+func (r *reader) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.ReaderAt.ReadAt(p, off)
+	if r.err == nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
+}
+
+// ByName returns the format that has the ending of a name, or nil.
 func ByName(name string) *Format {
 	ending := strings.ToLower(path.Ext(name))
 	for _, f := range Table {
@@ -154,15 +187,15 @@ func Written() string {
 	return english.WordSeries(endings, "or")
 }
 
-// isSafetensors: a file starts with a header length below 2^27, and a brace, perhaps after
-// white space.
+// isSafetensors reports whether a file starts with a header length below 2^27 and a brace, with
+// or without white space between them.
 func isSafetensors(r io.ReaderAt, size int64) bool {
 	head := head(r, size, 9)
 	return len(head) == 9 && strings.ContainsRune("{ \t\r\n", rune(head[8])) && head[3] < 8 && string(head[4:8]) == "\x00\x00\x00\x00"
 }
 
-// isTorch: torch.save writes a zip archive; before PyTorch 1.6 it wrote pickles, of
-// protocols 2 to 5.
+// isTorch reports whether a file looks like one of torch.save: a zip archive, or, as before
+// PyTorch 1.6, a series of pickles of protocols 2 to 5.
 func isTorch(r io.ReaderAt, size int64) bool {
 	h := head(r, size, 2)
 	return len(h) == 2 && h[0] == 0x80 && 2 <= h[1] && h[1] <= 5 || hasMember(r, size, "data.pkl")

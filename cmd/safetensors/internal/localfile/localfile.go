@@ -1,5 +1,4 @@
-// Package localfile opens the files of this machine that the command line names, which may be
-// named pipes.
+// Package localfile opens files of this machine that the command line names, including named pipes.
 package localfile
 
 import (
@@ -14,13 +13,14 @@ import (
 	"strings"
 )
 
-// OpenNamed opens a file that the command line names. It may be a pipe, as that of
-// <(command), whose writer is waited for until ctx ends.
+// OpenNamed opens a file that the command line names. If the file is a pipe, such as <(command),
+// OpenNamed waits for its writer until ctx is done.
 func OpenNamed(ctx context.Context, name string) (*os.File, error) {
 	return Await(ctx, func() (*os.File, error) { return os.Open(name) })
 }
 
-// ReadNamed returns the content of such a file, of at most max bytes.
+// ReadNamed returns the content of a file that the command line names, which may be a pipe. A file
+// of more than max bytes is an error.
 func ReadNamed(ctx context.Context, name string, max int64) ([]byte, error) {
 	f, err := OpenNamed(ctx, name)
 	if err != nil {
@@ -34,8 +34,8 @@ func ReadNamed(ctx context.Context, name string, max int64) ([]byte, error) {
 	return data, err
 }
 
-// Await returns what f returns, or the cause of ctx's end: f may wait for a pipe or a
-// terminal, which nothing can interrupt. It then goes on until the program ends.
+// Await returns the results of f, or the cause of ctx once ctx is done. f may wait for a pipe or a
+// terminal, which nothing can interrupt; then f continues until the program ends.
 func Await[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 	type result struct {
 		v   T
@@ -54,8 +54,8 @@ func Await[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 	}
 }
 
-// Path returns the path that a file:// URL means on this system, and any other name as
-// it is.
+// Path returns the path that a file:// URL refers to on this system. It returns any other name
+// unchanged.
 func Path(name string) (string, error) {
 	if !strings.HasPrefix(name, "file://") {
 		return name, nil
@@ -66,7 +66,7 @@ func Path(name string) (string, error) {
 	}
 	path := u.Path
 	if runtime.GOOS == "windows" {
-		if drive := strings.TrimPrefix(u.Host+path, "/"); len(drive) > 2 && drive[1] == ':' { // file:///C:/x, and file://C:/x
+		if drive := strings.TrimPrefix(u.Host+path, "/"); len(drive) > 2 && drive[1] == ':' { // the URL is file:///C:/x or file://C:/x
 			u.Host, path = "", drive
 		}
 	}

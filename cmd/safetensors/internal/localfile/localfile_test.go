@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestReadNamed: a file of just the limit is read, one byte more is refused, and errors name the
+// file.
 func TestReadNamed(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("data"), 0o666))
@@ -53,6 +55,7 @@ func TestAwaitEnds(t *testing.T) {
 	}
 }
 
+// TestPath: file:// URLs become paths, other names stay, and URLs of other hosts are refused.
 func TestPath(t *testing.T) {
 	dir := t.TempDir()
 	url := "file://" + filepath.ToSlash(dir)

@@ -1,5 +1,5 @@
-// Package manifest reads and writes lists of SHA-256 sums: of files, as sha256sum
-// reads and writes them, and of tensors, in lines that are comments to sha256sum.
+// Package manifest reads and writes lists of SHA-256 sums. The sums of files are in the format of
+// sha256sum. The sums of tensors are in lines that sha256sum treats as comments.
 package manifest
 
 import (
@@ -22,25 +22,25 @@ func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
 func (s Sum) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// A Manifest is the sums of files and of tensors, each in its order. Its fields, and those of an
-// Entry, are those of the JSON of hash.
+// A Manifest has the sums of files and of tensors, each in the order of the list. Its fields and
+// the fields of an Entry are also the JSON that hash prints.
 type Manifest struct {
 	Files   []Entry `json:"files"`
 	Tensors []Entry `json:"tensors,omitempty"`
 }
 
-// An Entry is a name and its sum. The sum of a tensor is that of its dtype and shape,
-// as Tensor.String has them, a newline and its bytes.
+// An Entry is a name and its sum. The sum of a tensor covers its dtype and shape, as Tensor.String
+// formats them, then a newline, then its bytes.
 type Entry struct {
 	Name  string            `json:"name"`
-	DType safetensors.DType `json:"dtype,omitzero"` // of a tensor; Read sets only Type
+	DType safetensors.DType `json:"dtype,omitzero"` // dtype of a tensor; Read sets Type instead
 	Shape []int             `json:"shape,omitzero"`
 	Sum   Sum               `json:"sha256"`
-	Type  string            `json:"-"` // of a tensor: "BF16 [2,3]"
+	Type  string            `json:"-"` // dtype and shape of a tensor: "BF16 [2,3]"
 }
 
-// Write writes a manifest. It refuses the names of files that a terminal would obey: sha256sum
-// has no escapes for them.
+// Write writes a manifest. A name of a file with control characters is an error, because sha256sum
+// has no escapes for them, and a terminal would obey them.
 func (m *Manifest) Write(w io.Writer) error {
 	for _, e := range m.Files {
 		if strings.ContainsFunc(e.Name, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r) }) {
@@ -61,13 +61,14 @@ func (m *Manifest) Write(w io.Writer) error {
 	return b.Flush()
 }
 
-// escape escapes a file name as sha256sum does, which marks such a line with a
+// escape escapes a file name in the way of sha256sum, which marks the line of such a name with a
 // backslash.
 var escape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 
-// maxLine bounds the memory for a line: of a file that is no manifest, it may be all.
+// maxLine is the largest length in bytes of a line. It limits the memory, since a file that is not
+// a manifest may consist of one long line.
 const maxLine = 1 << 20
 
 // Read reads a manifest, or the output of sha256sum.
@@ -106,7 +107,7 @@ func (m *Manifest) file(line string) error {
 	if escaped {
 		e.Name = unescape.Replace(e.Name)
 	}
-	e.Name = strings.TrimPrefix(e.Name, "./") // as find spells names for sha256sum
+	e.Name = strings.TrimPrefix(e.Name, "./") // find prints names with "./" for sha256sum
 	m.Files = append(m.Files, e)
 	return m.Files[len(m.Files)-1].parse(sum)
 }

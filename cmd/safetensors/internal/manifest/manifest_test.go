@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestRoundTrip: Read returns what Write wrote, whatever is in the names.
 func TestRoundTrip(t *testing.T) {
 	m := &Manifest{}
 	for _, name := range []string{"model.safetensors", "a b", `back\slash`, "new\nline", "\r", "*star", "größe", `\n`} {
@@ -57,6 +58,7 @@ func TestReadLongLine(t *testing.T) {
 	require.Equal(t, name, m.Files[0].Name)
 }
 
+// TestRead reads the spellings of sha256sum, and refuses lines that are not sums.
 func TestRead(t *testing.T) {
 	sum := strings.Repeat("0f", 32)
 	m, err := Read(strings.NewReader(sum + " *binary\r\n\n# a comment\n" + strings.ToUpper(sum) + "  text\n" + sum + "  ./found\n"))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,14 +16,14 @@ import (
 type config struct {
 	Type         string          `json:"peft_type"`
 	Alpha        *float64        `json:"lora_alpha"`
-	AlphaPattern json.RawMessage `json:"alpha_pattern"` // by regular expressions of modules
+	AlphaPattern json.RawMessage `json:"alpha_pattern"` // an object that maps regular expressions for modules to numbers
 	Rank         *float64        `json:"r"`
 	RankPattern  json.RawMessage `json:"rank_pattern"`
 	RSLoRA       bool            `json:"use_rslora"`
-	FanInFanOut  bool            `json:"fan_in_fan_out"` // weights of the base are [in, out]
+	FanInFanOut  bool            `json:"fan_in_fan_out"` // whether the weights of the base have the shape [in, out]
 	Parameters   []string        `json:"target_parameters"`
 
-	alphas, ranks []modulePattern // the patterns, in their order: the first that matches counts
+	alphas, ranks []modulePattern // patterns in their order; the first that matches counts
 }
 
 type modulePattern struct {
@@ -43,11 +42,8 @@ func parseConfig(text []byte) (*config, error) {
 		return nil, fmt.Errorf("peft_type is %q, not LORA", c.Type)
 	case c.Alpha == nil:
 		return nil, fmt.Errorf("lora_alpha is null, expected a number")
-	}
-	for _, name := range c.Parameters { // the factors are named by the module alone
-		if path.Ext("."+name) != ".weight" {
-			return nil, fmt.Errorf("target_parameters has %q; only those named weight are supported", name)
-		}
+	case *c.Alpha == 0:
+		return nil, fmt.Errorf("lora_alpha is 0, with which the adapter adds nothing")
 	}
 	if err := checkConfig(text); err != nil {
 		return nil, err
@@ -59,27 +55,28 @@ func parseConfig(text []byte) (*config, error) {
 	if c.ranks, err = readPatterns(c.RankPattern); err != nil {
 		return nil, fmt.Errorf("rank_pattern: %w", err)
 	}
-	if len(c.Parameters) > 0 && len(c.alphas)+len(c.ranks) > 0 { // which match names of parameters, then
+	if len(c.Parameters) > 0 && len(c.alphas)+len(c.ranks) > 0 { // the patterns would then match names of parameters
 		return nil, errors.New("target_parameters with alpha_pattern or rank_pattern is not supported")
 	}
 	return &c, nil
 }
 
-// maxPatterns is how many patterns are read: each takes 3 kB, and is tried for each module.
+// maxPatterns is the largest number of patterns, because each takes 3 kB and is tried for each
+// module.
 const maxPatterns = 10_000
 
-// readPatterns reads an object of numbers by regular expressions, in its order.
+// readPatterns reads an object that maps regular expressions to numbers, and keeps its order.
 func readPatterns(text []byte) (patterns []modulePattern, err error) {
 	var numbers map[string]*float64
 	if err := json.Unmarshal(text, &numbers); err != nil || len(numbers) == 0 {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(text)) // of valid JSON: tokens are there
-	d.Token()                                   // the brace
+	d := json.NewDecoder(bytes.NewReader(text)) // never fails, because text is valid JSON
+	d.Token()                                   // reads the brace
 	for d.More() {
 		token, _ := d.Token()
 		key := token.(string)
-		d.Token() // the number
+		d.Token() // reads the number
 		number := numbers[key]
 		if number == nil {
 			return nil, fmt.Errorf("%q is null, expected a number", key)
@@ -88,6 +85,9 @@ func readPatterns(text []byte) (patterns []modulePattern, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if *number == 0 {
+			return nil, fmt.Errorf("%q is 0, expected another number", key)
+		}
 		if patterns = append(patterns, modulePattern{re, *number}); len(patterns) > maxPatterns {
 			return nil, fmt.Errorf("more than %d patterns", maxPatterns)
 		}
@@ -95,8 +95,9 @@ func readPatterns(text []byte) (patterns []modulePattern, err error) {
 	return patterns, nil
 }
 
-// knownFields are the fields of the configuration that change nothing of what an adapter adds,
-// but for those of config: they are about training, or about modules whose tensors say the same.
+// knownFields are fields of the configuration that config does not read, and that do not change
+// what an adapter adds. They concern training, or modules whose tensors contain the same
+// information.
 var knownFields = strings.Fields(`
 	alpha_pattern auto_mapping base_model_name_or_path bias corda_config ensure_weight_tying eva_config
 	exclude_modules fan_in_fan_out inference_mode init_lora_weights layers_pattern layers_to_transform
@@ -104,8 +105,9 @@ var knownFields = strings.Fields(`
 	modules_to_save peft_type peft_version qalora_group_size r rank_pattern revision runtime_config
 	target_modules target_parameters task_type trainable_token_indices use_rslora velora_config`)
 
-// checkConfig refuses adapters that change a model by more than B·A, or that may: peft has a
-// field for each such method, which is null or false without it.
+// checkConfig returns an error for an adapter that changes, or may change, a model by more than
+// B·A. peft has a field for each method that does. The field is null or false if the method is not
+// used.
 func checkConfig(text []byte) error {
 	var fields map[string]any
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -124,7 +126,7 @@ func checkConfig(text []byte) error {
 	}
 }
 
-// valueOf returns the number of the first pattern that matches a module, else another one.
+// valueOf returns the number of the first pattern that matches a module, or other if none does.
 func valueOf(patterns []modulePattern, module string, other *float64) *float64 {
 	for _, p := range patterns {
 		if p.module.MatchString(module) {
@@ -134,7 +136,7 @@ func valueOf(patterns []modulePattern, module string, other *float64) *float64 {
 	return other
 }
 
-// scale returns the factor of an update of rank r.
+// scale returns the factor by which an update of rank r to a module is multiplied.
 func (c *config) scale(module string, r int) float32 {
 	alpha := *valueOf(c.alphas, module, c.Alpha)
 	if c.RSLoRA {

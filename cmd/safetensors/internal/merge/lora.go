@@ -1,9 +1,9 @@
 package merge
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,65 +13,121 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// LoRA returns a base with an adapter of the Python package peft merged into it: W +
-// scale·B·A (Hu et al., arXiv:2106.09685), with scale = alpha/r, or alpha/√r with rsLoRA
-// (Kalajdzievski, arXiv:2312.03732); biases of B are added, times scale. Tensors that the
-// adapter holds whole, as modules to save and biases, replace those of the base. config is
-// its adapter_config.json. merged counts the tensors that the adapter changes.
-func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, err error) {
+// LoRA returns a base into which an adapter of the Python package peft is merged: W + scale·B·A (Hu
+// et al., arXiv:2106.09685), where scale is alpha/r, or alpha/√r with rsLoRA (Kalajdzievski,
+// arXiv:2312.03732). Biases of B are multiplied by scale and added. Whole tensors in the adapter,
+// such as modules to save and biases, replace those of the base. config is the content of
+// adapter_config.json.
+func LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 	c, err := parseConfig(config)
 	if err != nil {
-		return nil, 0, fmt.Errorf("adapter_config.json: %w", err)
+		return nil, fmt.Errorf("adapter_config.json: %w", err)
 	}
 	if err := checkSize(base); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	all = maps.Clone(base)
-	changed := make(map[string]part)                         // by the tensor of the base
-	for _, name := range slices.Sorted(maps.Keys(adapter)) { // what replaces one comes before what is added
+	r := &Adapted{Tensors: maps.Clone(base), Rows: make(map[string][2]int)}
+	rest, err := c.addParameters(r, adapter)
+	if err != nil {
+		return nil, err
+	}
+	return r, c.addModules(r, rest)
+}
+
+// dialects are the kinds of adapters that peft does not write. They are recognized by the names of
+// their tensors.
+var dialects = []struct {
+	name  *regexp.Regexp
+	known string
+}{
+	{regexp.MustCompile(`\.lora_(down|up)(\.weight)?$|^lora_(unet|te\d?|transformer|prior)_`), "kohya: lora_down, alpha"},
+	{regexp.MustCompile(`\.(hada|lokr|oft|glora|dylora)_`), "LyCORIS: LoHa, LoKr and others"},
+	{regexp.MustCompile(`lora(_linear_layer)?\.(down|up)\.weight$|^(unet|transformer|text_encoder(_\d)?|prior|diffusion_model)\..*\.lora_[AB]\.weight$`), "diffusers: unet, transformer, text_encoder"},
+}
+
+// Dialect returns the kind of an adapter whose tensors have these names, or "" if peft may have
+// written it.
+func Dialect(names []string) string {
+	for _, d := range dialects {
+		if slices.ContainsFunc(names, d.name.MatchString) {
+			return d.known
+		}
+	}
+	return ""
+}
+
+// adapterName matches the names of the factors A and B of an adapter.
+var adapterName = regexp.MustCompile(`\.lora_(A|B|embedding_A|embedding_B)(\.|$)`)
+
+// IsAdapter reports whether tensors with these names belong to an adapter, and not to a model.
+func IsAdapter(names []string) bool {
+	return Dialect(names) != "" || slices.ContainsFunc(names, adapterName.MatchString)
+}
+
+// An Adapted is a model into which an adapter is merged.
+type Adapted struct {
+	Tensors checkpoint
+	Changed int // number of tensors that the adapter changes
+
+	// Rows has the number of rows before and after, by name, for each tensor that the adapter
+	// replaces with one that has more rows: the embeddings of a larger vocabulary.
+	Rows map[string][2]int
+}
+
+// addModules adds the updates of an adapter to the modules of the base. It replaces the tensors of
+// the base with the whole tensors of the adapter.
+func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
+	all := r.Tensors
+	changed := make(map[string]part)                         // by the name of the tensor in the base
+	for _, name := range slices.Sorted(maps.Keys(adapter)) { // in this order, a tensor that replaces one comes before updates of it
 		p := partOf(name)
 		t, w, other := adapter[name], all[p.target], adapter[p.other]
 		before, twice := changed[p.target]
 		switch {
 		case w.DType() == 0:
-			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, p.target)
+			return fmt.Errorf("adapter tensor %q: the base has no tensor %q%s", name, p.target, c.near(all, p.target))
 		case p.letter != 0 && !t.DType().IsFloat():
-			return nil, 0, fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
+			return fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
 		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
-			return nil, 0, fmt.Errorf("adapter tensor %q: the base has %v; an adapter is added to F32, F16 and BF16", name, w)
+			return fmt.Errorf("adapter tensor %q: the base has %v; an adapter is added to F32, F16 and BF16", name, w)
 		case twice && p.letter != 'B' && (p.letter == 0 || before.letter != 0):
-			return nil, 0, fmt.Errorf("adapter tensors %q and %q are both for %q", before.name, name, p.target)
+			return fmt.Errorf("adapter tensors %q and %q are both for %q", before.name, name, p.target)
 		case p.letter != 0 && other.DType() == 0:
-			return nil, 0, fmt.Errorf("adapter tensor %q comes without %q", name, p.other)
+			return fmt.Errorf("adapter tensor %q comes without %q", name, p.other)
 		}
 		switch p.letter {
 		case 'A':
 			all[p.target], err = c.add(w, other, t, p)
-		case 'B': // added with A
+		case 'B': // the A of this B has added both
 			continue
 		case 'b':
 			all[p.target], err = c.addBias(w, t, other, p.module)
 		default:
-			all[p.target], err = replace(w, t)
+			if moreRows(w, t) {
+				r.Rows[p.target] = [2]int{w.Shape()[0], t.Shape()[0]}
+				all[p.target], err = t.Convert(w.DType())
+			} else {
+				all[p.target], err = replace(w, t)
+			}
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("adapter tensor %q: %w", name, err)
+			return fmt.Errorf("adapter tensor %q: %w", name, err)
 		}
 		changed[p.target] = p
-		merged++
+		r.Changed++
 	}
-	return all, merged, nil
+	return nil
 }
 
-// A part is what a tensor of an adapter is.
+// A part describes the purpose of a tensor in an adapter.
 type part struct {
 	name, module string
-	target       string // the tensor of the base that it changes
-	letter       byte   // A or B, the factors of an update; b of the bias of B; 0 of what replaces the target
-	other        string // the tensor that A, B and b come with
+	target       string // name of the tensor of the base that it changes
+	letter       byte   // 'A' or 'B' for a factor of an update, 'b' for the bias of B, 0 for a tensor that replaces target
+	other        string // name of the other tensor that a factor or the bias needs
 }
 
-// kinds are the parts by the ends of their names.
+// kinds maps the ends of names to the parts that they indicate.
 var kinds = []struct {
 	end, target, other string
 	letter             byte
@@ -81,7 +137,7 @@ var kinds = []struct {
 	{".lora_embedding_A", ".weight", ".lora_embedding_B", 'A'},
 	{".lora_embedding_B", ".weight", ".lora_embedding_A", 'B'},
 	{".lora_B.bias", ".bias", ".lora_B.weight", 'b'},
-	{".base_layer.weight", ".weight", "", 0}, // of a module that has got an adapter
+	{".base_layer.weight", ".weight", "", 0}, // the weight of a module that has an adapter
 	{".base_layer.bias", ".bias", "", 0},
 }
 
@@ -95,18 +151,49 @@ func partOf(name string) part {
 	return part{name: name, target: target}
 }
 
-// replace returns what an adapter holds whole, in the dtype of the base.
+// moreRows reports whether whole, a whole tensor of an adapter, has more rows than w, the tensor of
+// the base, and otherwise the same shape.
+func moreRows(w, whole safetensors.Tensor) bool {
+	a, b := w.Shape(), whole.Shape()
+	return len(a) > 0 && len(a) == len(b) && b[0] > a[0] && slices.Equal(a[1:], b[1:]) && isNumber(w.DType()) && whole.DType().IsFloat()
+}
+
+// near returns a hint for an adapter that was made for a model with other prefixes: the tensor of
+// the base that target probably means, and the --rename that makes the adapter fit the base.
+func (c *config) near(base checkpoint, target string) string {
+	want := strings.Split(target, ".")
+	best, common := "", 2 // common is the number of equal components at the end of both names
+	for _, name := range slices.Sorted(maps.Keys(base)) {
+		have, n := strings.Split(name, "."), 0
+		for n < len(want) && n < len(have) && have[len(have)-1-n] == want[len(want)-1-n] {
+			n++
+		}
+		if n > common || best != "" && n == common && len(name) < len(best) {
+			best, common = name, n
+		}
+	}
+	const most = 3 // largest number of components of a prefix
+	there := strings.Split(best, ".")
+	if best == "" || len(want)-common > most || len(there)-common > most {
+		return ""
+	}
+	from := strings.Join(append([]string{"base_model", "model"}, want[:len(want)-common]...), `\.`)
+	to := strings.Join(append([]string{"base_model", "model"}, there[:len(there)-common]...), ".")
+	return fmt.Sprintf(", but %q: cp ADAPTER FOLDER --with-files --rename 's/^%s\\./%s./' makes an adapter for it", best, from, to)
+}
+
+// replace returns a whole tensor of an adapter, converted to the dtype of the base.
 func replace(w, whole safetensors.Tensor) (safetensors.Tensor, error) {
 	if !slices.Equal(w.Shape(), whole.Shape()) {
 		return w, fmt.Errorf("it is %v, that of the base is %v", whole, w)
 	}
-	if whole.DType() == w.DType() { // perhaps of integers, which Convert refuses
+	if whole.DType() == w.DType() { // also for integers, which Convert refuses
 		return whole, nil
 	}
 	return whole.Convert(w.DType())
 }
 
-// add returns w + scale·b·a, or its transpose for weights that are stored as [in, out].
+// add returns w + scale·b·a, or w + scale·(b·a)ᵀ if weights are stored as [in, out].
 func (c *config) add(w, b, a safetensors.Tensor, p part) (safetensors.Tensor, error) {
 	s := slices.Concat(w.Shape(), b.Shape(), a.Shape()) // out, in, out, r, r, in
 	if len(w.Shape()) != 2 || len(b.Shape()) != 2 || len(s) != 6 {
@@ -121,20 +208,19 @@ func (c *config) add(w, b, a safetensors.Tensor, p part) (safetensors.Tensor, er
 		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: their shapes do not fit", w, b, a)
 	}
 	if want := valueOf(c.ranks, p.module, c.Rank); want != nil && *want != float64(s[3]) {
-		return w, fmt.Errorf("its rank is %d, adapter_config.json says %g", s[3], *want)
+		return w, fmt.Errorf("its rank is %d, adapter_config.json specifies %g", s[3], *want)
 	}
 	if !transposed {
 		return product(w, b, a, c.scale(p.module, s[3]))
 	}
-	left, err := a.Transpose() // (B·A)ᵀ = Aᵀ·Bᵀ
-	right, errB := b.Transpose()
-	if err = cmp.Or(err, errB); err != nil {
+	left, right, err := transposedProduct(b, a)
+	if err != nil {
 		return w, err
 	}
 	return product(w, left, right, c.scale(p.module, s[3]))
 }
 
-// addBias returns w + scale·bias. b is the matrix that the bias belongs to.
+// addBias returns w + scale·bias. b is the matrix to which the bias belongs.
 func (c *config) addBias(w, bias, b safetensors.Tensor, module string) (safetensors.Tensor, error) {
 	shape := b.Shape()
 	switch {

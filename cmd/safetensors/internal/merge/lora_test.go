@@ -50,6 +50,8 @@ func requireNear(t *testing.T, want []float64, tensor safetensors.Tensor) {
 	}
 }
 
+// TestLoRA compares W + scale·B·A, for all ways to give the scale and shapes around the size of a
+// block, with the sum in float64.
 func TestLoRA(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for _, size := range [][3]int{{5, 7, 2}, {64, 33, 8}, {3000, 1500, 4}, {2, blocks.Elements + 1, 1}, {0, 4, 2}} {
@@ -67,10 +69,10 @@ func TestLoRA(t *testing.T) {
 			`{"lora_alpha": 3, "init_lora_weights": "gaussian", "use_dora": false, "layer_replication": null}`: 3 / float64(r),
 			`{}`: 8 / float64(r), // as in peft
 		} {
-			all, merged, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": w}, adapter, []byte(config))
+			got, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": w}, adapter, []byte(config))
 			require.NoError(t, err)
-			require.Equal(t, 1, merged)
-			requireNear(t, updated(x, y, z, out, in, r, scale), all["model.layers.0.q_proj.weight"])
+			require.Equal(t, 1, got.Changed)
+			requireNear(t, updated(x, y, z, out, in, r, scale), got.Tensors["model.layers.0.q_proj.weight"])
 		}
 	}
 }
@@ -84,12 +86,12 @@ func TestLoRATransposed(t *testing.T) {
 	a, z := random(t, rnd, safetensors.F32, r, in)
 	want := transposed(updated(transposed(x, in, out), y, z, out, in, r, 2), out, in)
 	base := checkpoint{"model.layers.0.q_proj.weight": w}
-	all, _, err := LoRA(base, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, []byte(`{"lora_alpha": 6, "fan_in_fan_out": true}`))
+	got, err := LoRA(base, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, []byte(`{"lora_alpha": 6, "fan_in_fan_out": true}`))
 	require.NoError(t, err)
-	requireNear(t, want, all["model.layers.0.q_proj.weight"])
-	all, _, err = LoRA(base, checkpoint{module + ".lora_embedding_A": a, module + ".lora_embedding_B": b}, []byte(`{"lora_alpha": 6}`))
+	requireNear(t, want, got.Tensors["model.layers.0.q_proj.weight"])
+	got, err = LoRA(base, checkpoint{module + ".lora_embedding_A": a, module + ".lora_embedding_B": b}, []byte(`{"lora_alpha": 6}`))
 	require.NoError(t, err)
-	requireNear(t, want, all["model.layers.0.q_proj.weight"])
+	requireNear(t, want, got.Tensors["model.layers.0.q_proj.weight"])
 }
 
 // TestLoRARoundsOnce compares a BF16 model with the exact sum, rounded.
@@ -98,27 +100,29 @@ func TestLoRARoundsOnce(t *testing.T) {
 	w, x := random(t, rnd, safetensors.BF16, 40, 50)
 	b, y := random(t, rnd, safetensors.BF16, 40, 1)
 	a, z := random(t, rnd, safetensors.BF16, 1, 50)
-	all, _, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": w}, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, []byte(`{"lora_alpha": 1}`))
+	got, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": w}, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, []byte(`{"lora_alpha": 1}`))
 	require.NoError(t, err)
-	requireRounded(t, updated(x, y, z, 40, 50, 1, 1), all["model.layers.0.q_proj.weight"])
+	requireRounded(t, updated(x, y, z, 40, 50, 1, 1), got.Tensors["model.layers.0.q_proj.weight"])
 }
 
+// TestLoRAWholeTensors: a tensor that the adapter holds whole replaces that of the base, in the
+// dtype of the base.
 func TestLoRAWholeTensors(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(13, 14))
 	w, _ := random(t, rnd, safetensors.BF16, 4, 5)
 	head, x := random(t, rnd, safetensors.F32, 4, 5)
-	all, merged, err := LoRA(checkpoint{"head.weight": w, "other": w}, checkpoint{"base_model.model.head.weight": head}, []byte(`{}`))
+	got, err := LoRA(checkpoint{"head.weight": w, "other": w}, checkpoint{"base_model.model.head.weight": head}, []byte(`{}`))
 	require.NoError(t, err)
-	require.Equal(t, 1, merged)
-	require.Equal(t, safetensors.BF16, all["head.weight"].DType())
-	requireRounded(t, x, all["head.weight"])
-	require.Equal(t, w, all["other"])
+	require.Equal(t, 1, got.Changed)
+	require.Equal(t, safetensors.BF16, got.Tensors["head.weight"].DType())
+	requireRounded(t, x, got.Tensors["head.weight"])
+	require.Equal(t, w, got.Tensors["other"])
 
 	ids := must(safetensors.NewTensor(safetensors.I64, []int{2}, []int64{1, 2}))
 	zeros := must(safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 0}))
-	all, _, err = LoRA(checkpoint{"ids": zeros}, checkpoint{"base_model.model.ids": ids}, []byte(`{}`))
+	got, err = LoRA(checkpoint{"ids": zeros}, checkpoint{"base_model.model.ids": ids}, []byte(`{}`))
 	require.NoError(t, err)
-	require.Equal(t, ids, all["ids"])
+	require.Equal(t, ids, got.Tensors["ids"])
 }
 
 // TestLoRABiases has the names of peft 0.19 with bias="all", with lora_bias=True, and of a
@@ -137,10 +141,10 @@ func TestLoRABiases(t *testing.T) {
 	lora := func(name string, more safetensors.Tensor) checkpoint {
 		adapter := maps.Clone(update)
 		adapter[module+name] = more
-		all, merged, err := LoRA(base, adapter, []byte(`{"lora_alpha": 6}`))
+		got, err := LoRA(base, adapter, []byte(`{"lora_alpha": 6}`))
 		require.NoError(t, err)
-		require.Equal(t, 2, merged)
-		return all
+		require.Equal(t, 2, got.Changed)
+		return got.Tensors
 	}
 	require.Equal(t, ofB.Shape(), lora(".base_layer.bias", ofB)["model.layers.0.q_proj.bias"].Shape())
 	requireNear(t, q, lora(".base_layer.bias", ofB)["model.layers.0.q_proj.bias"])
@@ -161,14 +165,15 @@ func TestLoRABiases(t *testing.T) {
 		{checkpoint{module + ".lora_B.bias": ofB, module + ".lora_B.weight": rank0}, "lora_B is F32 [4,0], expected a matrix"},
 		{checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".lora_B.bias": w}, "their shapes do not fit"},
 	} {
-		_, _, err := LoRA(base, c.adapter, []byte(`{}`))
+		_, err := LoRA(base, c.adapter, []byte(`{}`))
 		require.ErrorContains(t, err, c.want)
 	}
 	base["model.layers.0.q_proj.bias"], _ = safetensors.NewTensor(safetensors.I8, []int{4}, make([]int8, 4))
-	_, _, err := LoRA(base, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".lora_B.bias": ofB}, []byte(`{}`))
+	_, err := LoRA(base, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".lora_B.bias": ofB}, []byte(`{}`))
 	require.ErrorContains(t, err, "the base has I8 [4]")
 }
 
+// TestLoRAErrors has an adapter for each thing that is refused, with its error.
 func TestLoRAErrors(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(15, 16))
 	f := func(d safetensors.DType, shape ...int) safetensors.Tensor {
@@ -204,9 +209,11 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"Lora_Alpha": 16}`, "Lora_Alpha is not supported"}, // package json would take it
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"target_parameters": ["q_proj.weight", "q_proj.other"]}`, `"q_proj.other"; only those named weight`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"target_parameters": ["q_proj.weight"], "alpha_pattern": {"q_proj.weight": 4}}`, `target_parameters with alpha_pattern`},
-		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"r": 4}`, `lora_A.weight": its rank is 2, adapter_config.json says 4`},
-		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"r": 2, "rank_pattern": {"v_proj": 8, "q_proj": 3, "q.*": 2}}`, `its rank is 2, adapter_config.json says 3`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"r": 4}`, `lora_A.weight": its rank is 2, adapter_config.json specifies 4`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"r": 2, "rank_pattern": {"v_proj": 8, "q_proj": 3, "q.*": 2}}`, `its rank is 2, adapter_config.json specifies 3`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"lora_alpha": null}`, "lora_alpha is null"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"lora_alpha": 0}`, "lora_alpha is 0"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"q_proj": 0}}`, `alpha_pattern: "q_proj" is 0`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"q_proj": null}}`, `alpha_pattern: "q_proj" is null`},
 		{f(safetensors.F32, 4, 5), checkpoint{
 			module + ".lora_A.weight": a, module + ".lora_B.weight": b,
@@ -219,7 +226,7 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {` + strings.Repeat(`"a": 1, `, 10_000) + `"a": 1}}`, "more than 10000 patterns"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `[`, "unexpected end"},
 	} {
-		_, _, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": c.w}, c.adapter, []byte(c.config))
+		_, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": c.w}, c.adapter, []byte(c.config))
 		require.ErrorContains(t, err, c.want)
 	}
 }

@@ -1,6 +1,5 @@
-// Package merge makes one model of several. Merged tensors are computed when they
-// are read, in float32 (float64 where the first model has that), block by block, and
-// rounded once.
+// Package merge merges several models into one. A merged tensor is computed when it is read, block
+// by block, in float32, or in float64 if the first model has F64. Its elements are rounded once.
 package merge
 
 import (
@@ -16,53 +15,49 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// A checkpoint is the tensors of a model.
+// A checkpoint maps the names of a model's tensors to the tensors.
 type checkpoint = map[string]safetensors.Tensor
 
-// A number is a type that merges compute in.
+// A number is a type of the numbers with which merged tensors are computed.
 type number interface{ float32 | float64 }
 
-// Linear returns the sum of models, each times its weight. They must have the same
-// tensors, of the same shapes; dtypes are those of the first. Tensors that are no
-// floats, such as counters, have to be equal.
+// Linear returns the sum of models, each multiplied by its weight. The models must have tensors of
+// the same names and shapes. The result has the dtypes of the first model. Tensors that are not
+// floats, such as counters, must be equal in all models.
 func Linear(models []checkpoint, weights []float64) (checkpoint, error) {
 	return each(models, always(weights), false)
 }
 
-// always returns the same factors for tensors of every name.
+// always returns a factorsOf that returns the same factors for all tensors.
 func always(factors []float64) factorsOf {
 	return func([]safetensors.Tensor) ([]float64, error) { return factors, nil }
 }
 
-func addEach[T number](sum []T, inputs [][]T, factors []float64) {
-	clear(sum)
-	for k, input := range inputs {
-		w := T(factors[k])
-		for i, x := range input {
-			sum[i] += T(w * x)
-		}
+// add adds an input, multiplied by its factor, to a sum.
+func add[T number](sum, input []T, factor float64) {
+	w := T(factor)
+	for i, x := range input {
+		sum[i] += T(w * x)
 	}
 }
 
-// Task returns a base with what distinguishes models from it: base + Σ weight·(model -
-// base), the arithmetic of task vectors (Ilharco et al., arXiv:2212.04089). All else
-// is as for Linear.
+// Task returns base + Σ weight·(model - base): it adds the differences between models and their
+// base to the base. This is the arithmetic of task vectors (Ilharco et al., arXiv:2212.04089).
+// Apart from that, the rules of Linear apply.
 func Task(base checkpoint, models []checkpoint, weights []float64) (checkpoint, error) {
 	return each(append([]checkpoint{base}, models...), always(weights), true)
 }
 
-func addTasks[T number](sum []T, inputs [][]T, weights []float64) {
-	base := inputs[0]
-	copy(sum, base)
-	for k, input := range inputs[1:] {
-		w := T(weights[k])
-		for i, x := range input {
-			sum[i] += T(w * (x - base[i]))
-		}
+// addTask adds the difference between an input and the base, multiplied by its weight, to a sum.
+func addTask[T number](sum, base, input []T, weight float64) {
+	w := T(weight)
+	for i, x := range input {
+		sum[i] += T(w * (x - base[i]))
 	}
 }
 
-// checkSize limits what a header may claim.
+// checkSize returns an error for a model of more than blocks.Most bytes, a size that a header may
+// falsely claim.
 func checkSize(model checkpoint) error {
 	left := int64(blocks.Most)
 	for _, t := range model {
@@ -73,10 +68,11 @@ func checkSize(model checkpoint) error {
 	return nil
 }
 
-// A factorsOf func returns what the tensors of one name are combined with.
+// A factorsOf is a func that returns a factor for each of the tensors with the same name, one for
+// each model.
 type factorsOf = func(tensors []safetensors.Tensor) ([]float64, error)
 
-// each merges the tensors of models by name, once all of them fit.
+// each merges the tensors of models by name. It checks first that the models fit together.
 func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error) {
 	first := models[0]
 	if err := checkSize(first); err != nil {
@@ -111,7 +107,8 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 	return merged, nil
 }
 
-// mergeIf merges floats. Tensors that are not all floats have to be equal.
+// mergeIf merges the tensors if all of them are floats. Otherwise they must be equal, and it
+// returns the first.
 func mergeIf(tensors []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	first := tensors[0]
 	mergeable := isNumber(first.DType())
@@ -133,7 +130,7 @@ func mergeIf(tensors []safetensors.Tensor, factors factorsOf, task bool) (safete
 	return first, nil
 }
 
-// isNumber reports whether the elements of a dtype are numbers by themselves.
+// isNumber reports whether the elements of a dtype are numbers without scales.
 func isNumber(d safetensors.DType) bool {
 	return slices.Contains([]safetensors.DType{safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16}, d)
 }
@@ -147,9 +144,9 @@ func Equal(a, b safetensors.Tensor) (bool, error) {
 	return d.Different == 0, err
 }
 
-// combine returns a tensor of the dtype and the shape of the first input, whose elements
-// are computed block by block from the same block of all inputs. The first input of a task
-// is its base, which has no factor.
+// combine returns a tensor with the dtype and the shape of the first input. Each block of it is
+// computed from the same block of all inputs. If task is true, the first input is the base, and has
+// no factor.
 func combine(inputs []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	if inputs[0].DType() == safetensors.F64 {
 		return combineAs[float64](inputs, factors, task)
@@ -157,33 +154,56 @@ func combine(inputs []safetensors.Tensor, factors factorsOf, task bool) (safeten
 	return combineAs[float32](inputs, factors, task)
 }
 
+// blocks32 and blocks64 hold buffers of type *[2][]T, for a block of the base and of one other
+// input. All tensors of a job share them: if each tensor had a pool, the buffers of finished
+// tensors would stay until the second collection after.
+var blocks32, blocks64 sync.Pool
+
+// combineAs computes in the arithmetic of T. One input after another is added, so that many take no
+// more memory than two.
 func combineAs[T number](inputs []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	once := sync.OnceValues(func() ([]float64, error) { return factors(inputs) })
-	memory := sync.Pool{New: func() any { m := make([][]T, len(inputs)); return &m }} // a block of each
+	memory := &blocks32
+	if any(T(0)) == any(float64(0)) {
+		memory = &blocks64
+	}
 	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
-		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(dst []T) error {
+		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(sum []T) error {
 			by, err := once()
 			if err != nil {
 				return err
 			}
-			m := memory.Get().(*[][]T)
+			m, _ := memory.Get().(*[2][]T)
+			if m == nil {
+				m = new([2][]T)
+			}
 			defer memory.Put(m)
-			for i, t := range inputs {
-				if (*m)[i], err = numbers((*m)[i][:0], t, block...); err != nil {
+			others := inputs
+			if task {
+				if m[0], err = numbers(m[0][:0], inputs[0], block...); err != nil {
 					return err
 				}
-			}
-			if task {
-				addTasks(dst, *m, by)
+				copy(sum, m[0])
+				others = inputs[1:]
 			} else {
-				addEach(dst, *m, by)
+				clear(sum)
+			}
+			for k, t := range others {
+				if m[1], err = numbers(m[1][:0], t, block...); err != nil {
+					return err
+				}
+				if task {
+					addTask(sum, m[0], m[1], by[k])
+				} else {
+					add(sum, m[1], by[k])
+				}
 			}
 			return nil
 		})
 	})
 }
 
-// numbers appends the elements of a block of t to dst, rounded if T does not have them.
+// numbers appends the elements of a block of t to dst. It rounds elements that T cannot represent.
 func numbers[T number](dst []T, t safetensors.Tensor, block ...safetensors.Range) ([]T, error) {
 	t, err := t.Slice(block...)
 	if err == nil && any(T(0)) == any(float32(0)) && t.DType() == safetensors.F64 {
@@ -195,45 +215,75 @@ func numbers[T number](dst []T, t safetensors.Tensor, block ...safetensors.Range
 	return safetensors.Append(dst, t)
 }
 
-// Slerp returns what is between two models, t of the way from a to b along the arc
-// between each two tensors seen as vectors (Shoemake, "Animating Rotation with
-// Quaternion Curves", 1985). Tensors in nearly the same or the opposite direction are
-// interpolated linearly. All else is as for Linear.
+// Slerp interpolates between two models. It treats each pair of tensors as vectors, and moves by
+// the fraction t along the arc from a to b (Shoemake, "Animating Rotation with Quaternion Curves",
+// 1985). Tensors with nearly the same or the opposite direction are interpolated linearly. Apart
+// from that, the rules of Linear apply.
 //
-// The angle between two tensors is computed when the first of their elements is read:
-// that reads them twice.
+// The angle between two tensors is computed when their first element is read, so that they are read
+// twice.
 func Slerp(a, b checkpoint, t float64) (checkpoint, error) {
 	return each([]checkpoint{a, b}, func(tensors []safetensors.Tensor) ([]float64, error) {
 		return arc(tensors[0], tensors[1], t)
 	}, false)
 }
 
-// arc returns the factors of two tensors.
+// eachBlock divides two tensors into blocks of at most most elements, and calls f with each block
+// of a and the same block of b.
+func eachBlock(most int64, a, b safetensors.Tensor, f func(a, b safetensors.Tensor) error) error {
+	_, err := blocks.JoinOf(most, a.Shape(), func(block []safetensors.Range, _ []int) (safetensors.Tensor, error) {
+		x, err := a.Slice(block...)
+		if err != nil {
+			return x, err
+		}
+		y, err := b.Slice(block...)
+		if err != nil {
+			return x, err
+		}
+		return x, f(x, y) // the joined result equals a, and is not used
+	})
+	return err
+}
+
+// arcs holds the buffers of arc, of type *[2][]float64.
+var arcs sync.Pool
+
+// arc returns the factors for two tensors at the fraction t of the arc from a to b.
 func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 	const straight = 0.9995 // |cos| from which the sine of the angle is too small to divide by
 	var dot, squaresA, squaresB float64
-	var x, y []float64
-	_, err := blocks.Join(a.Shape(), func(block []safetensors.Range, _ []int) (part safetensors.Tensor, err error) {
-		if x, err = numbers(x[:0], a, block...); err != nil {
-			return part, err
+	memory, _ := arcs.Get().(*[2][]float64)
+	if memory == nil {
+		memory = new([2][]float64)
+	}
+	defer arcs.Put(memory)
+	add := func(a, b safetensors.Tensor) (err error) {
+		if memory[0], err = numbers(memory[0][:0], a); err != nil {
+			return err
 		}
-		if y, err = numbers(y[:0], b, block...); err != nil {
-			return part, err
+		if memory[1], err = numbers(memory[1][:0], b); err != nil {
+			return err
 		}
-		var d, p, q float64 // of the block, so that a large tensor is summed pairwise enough
-		for i, v := range x {
-			d += float64(v * y[i])
+		// These are sums over this block only, so that the sums over a large tensor lose less
+		// precision.
+		var d, p, q float64
+		for i, v := range memory[0] {
+			w := memory[1][i]
+			d += float64(v * w)
 			p += float64(v * v)
-			q += float64(y[i] * y[i])
+			q += float64(w * w)
 		}
 		dot, squaresA, squaresB = dot+d, squaresA+p, squaresB+q
-		return a.Slice(block...) // which join to a, unused
+		return nil
+	}
+	err := eachBlock(blocks.Elements, a, b, func(a, b safetensors.Tensor) error {
+		return eachBlock(blocks.Elements/16, a, b, add)
 	})
 	if err != nil {
 		return nil, err
 	}
-	cos := dot / math.Sqrt(squaresA) / math.Sqrt(squaresB) // whose product may be beyond float64
-	if !(math.Abs(cos) <= straight) {                      // or one of them is zero
+	cos := dot / math.Sqrt(squaresA) / math.Sqrt(squaresB) // two divisions, since the product could exceed float64
+	if !(math.Abs(cos) <= straight) {                      // or one of the tensors is zero
 		return []float64{1 - t, t}, nil
 	}
 	angle := math.Acos(cos)

@@ -52,6 +52,8 @@ func requireRounded(t *testing.T, want []float64, got safetensors.Tensor) {
 // block, and with dimensions of 0 and 1.
 var shapes = [][]int{{}, {0}, {7}, {3, 5}, {0, 4}, {blocks.Elements + 3}, {3, blocks.Elements/2 + 1}, {2, 1, blocks.Elements + 5}, {1, 1, 3}}
 
+// TestLinear compares sums of models of several dtypes and shapes with sums of single elements,
+// rounded once.
 func TestLinear(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, shape := range shapes {
@@ -67,6 +69,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
+// TestLinearInFloat64: the dtype of the first model decides whether sums are computed in float64.
 func TestLinearInFloat64(t *testing.T) {
 	a := must(safetensors.NewTensor(safetensors.F64, []int{2}, []float64{1, 1e-300}))
 	b := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 0}))
@@ -76,6 +79,7 @@ func TestLinearInFloat64(t *testing.T) {
 	require.Equal(t, []float64{1, 0}, values(t, merged["w"]), "the first decides")
 }
 
+// TestTask compares base + Σ weight·(model - base) with the same computed for single elements.
 func TestTask(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	base, x := random(t, r, safetensors.F32, 3, 50)
@@ -92,6 +96,8 @@ func TestTask(t *testing.T) {
 	requireRounded(t, want, merged["w"])
 }
 
+// TestSlerp interpolates between vectors whose results are known, among them parallel, opposite and
+// zero ones.
 func TestSlerp(t *testing.T) {
 	eighth := math.Sin(math.Pi/8) / math.Sin(math.Pi/4)
 	for _, c := range []struct {
@@ -119,10 +125,12 @@ func TestClaims(t *testing.T) {
 	x := must(safetensors.NewTensorAt(safetensors.F32, []int{1 << 15, 1 << 15, 1 << 15, 1 << 12}, bytes.NewReader(nil)))
 	_, err := Linear([]checkpoint{{"w": x}, {"w": x}}, []float64{1, 1})
 	require.EqualError(t, err, "the model has more than 8.0 TB")
-	_, _, err = LoRA(checkpoint{"w": x}, nil, []byte("{}"))
+	_, err = LoRA(checkpoint{"w": x}, nil, []byte("{}"))
 	require.EqualError(t, err, "the model has more than 8.0 TB")
 }
 
+// TestModelsThatDoNotFit: models whose names, shapes or counters differ are refused before anything
+// is computed.
 func TestModelsThatDoNotFit(t *testing.T) {
 	f := func(d safetensors.DType, shape ...int) safetensors.Tensor {
 		return must(safetensors.NewTensorFunc(d, shape, func(b []byte) error { clear(b); return nil }))

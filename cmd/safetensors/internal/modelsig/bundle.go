@@ -21,31 +21,31 @@ const (
 // ErrKeyless is the error for a signature of Sigstore's keyless method.
 var ErrKeyless = errors.New("it is a keyless signature (Sigstore: Fulcio, Rekor), which is not supported")
 
-// maxCertificates and maxCertificate bound the work of a chain that anybody may have
-// put into a bundle.
+// maxCertificates and maxCertificate limit the work of verifying a chain, which is untrusted.
 const (
 	maxCertificates = 16
 	maxCertificate  = 64 << 10
 )
 
-// A Bundle is a signature that is parsed, but not verified: it says nothing yet.
+// A Bundle is a signature that has been parsed but not verified, so that its content proves nothing
+// yet.
 type Bundle struct {
 	material
 	payload []byte
 	sig     []byte
 }
 
-// A material is what a bundle is verified with: one of the three.
+// A material identifies the key of a bundle, in one of three ways.
 type material struct {
 	PublicKey *struct {
-		Hint string `json:"hint"` // "" if there is none
+		Hint string `json:"hint"` // identifies the key; may be ""
 	} `json:"publicKey"`
 	Chain *struct {
 		Certificates []struct {
 			RawBytes string `json:"rawBytes"`
 		} `json:"certificates"`
 	} `json:"x509CertificateChain"`
-	Certificate *struct{} `json:"certificate"` // of a keyless one
+	Certificate *struct{} `json:"certificate"` // certificate of a keyless signature
 }
 
 type bundleText struct {
@@ -60,7 +60,7 @@ type bundleText struct {
 	} `json:"dsseEnvelope"`
 }
 
-// Parse parses a bundle. A keyless one is ErrKeyless.
+// Parse parses a bundle. For a keyless signature, the error is ErrKeyless.
 func Parse(data []byte) (*Bundle, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("a signature of more than %d bytes", MaxSize)
@@ -98,17 +98,17 @@ func Parse(data []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// decodeBase64 accepts both alphabets, as DSSE asks for.
+// decodeBase64 accepts the standard and the URL alphabet, as DSSE requires.
 func decodeBase64(s string) ([]byte, error) {
 	return base64.StdEncoding.Strict().DecodeString(strings.NewReplacer("-", "+", "_", "/", "\n", "*", "\r", "*").Replace(s))
 }
 
-// preAuthentication is the encoding that DSSE signs.
+// preAuthentication returns the bytes that DSSE signs for a payload.
 func preAuthentication(payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(payloadType), payloadType, len(payload)), payload...)
 }
 
-// VerifyKey checks that the key has signed the bundle, and returns what it says.
+// VerifyKey checks that the key has signed the bundle, and returns the manifest in it.
 func (b *Bundle) VerifyKey(key *ecdsa.PublicKey) (*Manifest, error) {
 	if b.PublicKey == nil {
 		return nil, errors.New("signed with a certificate, not with a key: verify it with the certificate of its root")
@@ -119,9 +119,10 @@ func (b *Bundle) VerifyKey(key *ecdsa.PublicKey) (*Manifest, error) {
 	return b.verify(key)
 }
 
-// VerifyChain checks that a certificate has signed the bundle which one of the roots
-// vouches for, now, for signing. The certificates in the bundle may only fill the gap
-// to a root. It returns what the bundle says and who says it.
+// VerifyChain checks that a certificate has signed the bundle. The certificate must be valid at the
+// time now, be meant for signing, and lead to one of the trusted roots. Other certificates in the
+// bundle may only fill the gap between it and a root. VerifyChain returns the manifest in the
+// bundle, and the certificate.
 func (b *Bundle) VerifyChain(trusted []*x509.Certificate, now time.Time) (*Manifest, *x509.Certificate, error) {
 	if b.Chain == nil {
 		return nil, nil, errors.New("signed with a key, not with a certificate: verify it with the public key")
@@ -149,7 +150,7 @@ func (b *Bundle) VerifyChain(trusted []*x509.Certificate, now time.Time) (*Manif
 	return m, chain[0], err
 }
 
-// verify checks the signature first. Nothing in the payload counts before.
+// verify checks the signature, and then parses the payload.
 func (b *Bundle) verify(key *ecdsa.PublicKey) (*Manifest, error) {
 	h, err := hashOf(key)
 	if err != nil {
@@ -170,8 +171,8 @@ func digest(h crypto.Hash, data []byte) []byte {
 	return sum.Sum(nil)
 }
 
-// Sign signs what a manifest says and returns the bundle. chain is that of the
-// certificate of the key, the leaf first; without one, the bundle names the key.
+// Sign signs a manifest and returns the bundle. chain is the certificate chain of the key, with the
+// leaf first. If chain is nil, the bundle contains a hint that identifies the key.
 func Sign(m *Manifest, key *ecdsa.PrivateKey, chain []*x509.Certificate) ([]byte, error) {
 	payload, err := m.statement()
 	if err != nil {

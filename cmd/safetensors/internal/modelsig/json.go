@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// decode reads an object strictly, into a struct. Package json would take the last of
-// duplicate fields, fields in another case and null for anything, so that two programs could
-// read two things. Fields that the struct does not have are skipped.
+// decode reads a JSON object strictly into a struct. Package json would accept the last of
+// duplicate fields, fields in another case, and null for any value, so that two programs could read
+// different values. Fields that the struct does not have are skipped.
 func decode(data []byte, object any) error {
 	if !utf8.Valid(data) {
 		return errors.New("is not UTF-8")
@@ -30,13 +30,13 @@ func decode(data []byte, object any) error {
 	return checkField(d, "", known)
 }
 
-// kinds are what the values of JSON are read as.
+// kinds maps kinds of Go to the types of JSON values that they hold.
 var kinds = map[reflect.Kind]string{
 	reflect.Struct: "an object", reflect.Slice: "an array", reflect.String: "a string", reflect.Bool: "a boolean", reflect.Float64: "a number",
 }
 
-// addFields adds the names of the fields of a struct and of those in it, by what package
-// json compares.
+// addFields adds the names of the fields of a struct, and of the structs in it, to known. The keys
+// of known are folded names, because package json ignores case.
 func addFields(known map[string]string, t reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
@@ -50,11 +50,11 @@ func addFields(known map[string]string, t reflect.Type) {
 	}
 }
 
-// fold returns the same for names that differ in the case of letters only.
+// fold returns the same text for all names that differ only in the case of letters.
 func fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
-// checkField checks the next value, which is that of a field. The text is valid: tokens are
-// there.
+// checkField checks the next value, which belongs to field. Token cannot fail, because the text is
+// valid JSON.
 func checkField(d *json.Decoder, field string, known map[string]string) error {
 	token, _ := d.Token()
 	if _, ok := known[fold(field)]; ok && token == nil {
@@ -81,6 +81,6 @@ func checkField(d *json.Decoder, field string, known map[string]string) error {
 			return err
 		}
 	}
-	d.Token() // the end
+	d.Token() // reads the closing bracket
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
-	_ "crypto/sha512" // SHA-384 and SHA-512, for P-384 and P-521
+	_ "crypto/sha512" // SHA-384 for P-384, and SHA-512 for P-521
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// hashOf returns the hash that goes with the curve of a key, by the registry of
-// algorithms of Sigstore.
+// hashOf returns the hash that Sigstore's registry of algorithms assigns to the curve of a key.
 func hashOf(key *ecdsa.PublicKey) (crypto.Hash, error) {
 	switch key.Curve {
 	case elliptic.P256():
@@ -29,7 +28,8 @@ func hashOf(key *ecdsa.PublicKey) (crypto.Hash, error) {
 	return 0, fmt.Errorf("a key of the curve %s: the format has P-256, P-384 and P-521", key.Params().Name)
 }
 
-// ecKey returns a key if the format has its kind.
+// ecKey returns key as a public key on an elliptic curve. Any other key is an error, since the
+// format does not support it.
 func ecKey(key any) (*ecdsa.PublicKey, error) {
 	public, ok := key.(*ecdsa.PublicKey)
 	if !ok {
@@ -39,15 +39,15 @@ func ecKey(key any) (*ecdsa.PublicKey, error) {
 	return public, err
 }
 
-// keyHint names a key as the Python package does: the SHA-256 sum of its PEM text.
+// keyHint identifies a key as the Python package does, by the SHA-256 sum of its PEM text.
 func keyHint(key *ecdsa.PublicKey) string {
-	der, _ := x509.MarshalPKIXPublicKey(key) // which has every curve of hashOf
+	der, _ := x509.MarshalPKIXPublicKey(key) // never fails for the curves of hashOf
 	sum := sha256.Sum256(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	return hex.EncodeToString(sum[:])
 }
 
-// blocks returns the PEM blocks of a type. The other types that are there are for the
-// error.
+// blocks returns the PEM blocks with one of these types. If there are none, the error names the
+// types that were found.
 func blocks(text []byte, types ...string) (found []*pem.Block, err error) {
 	others := ""
 	for b, rest := pem.Decode(text); b != nil; b, rest = pem.Decode(rest) {
@@ -116,8 +116,8 @@ func ParseCertificates(text []byte) (certificates []*x509.Certificate, err error
 	return certificates, err
 }
 
-// CheckLeaf checks that a certificate is one for signing, and returns its key. The
-// purposes of the whole chain are checked with it, by verifyChain.
+// CheckLeaf checks that a certificate is meant for signing, and returns its key. verifyChain checks
+// the purposes of the whole chain.
 func CheckLeaf(leaf *x509.Certificate) (*ecdsa.PublicKey, error) {
 	if leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageCodeSigning) {
 		return nil, fmt.Errorf("the certificate of %q is not one for signing: it has neither the key usage digitalSignature nor the purpose codeSigning", leaf.Subject)
@@ -125,8 +125,8 @@ func CheckLeaf(leaf *x509.Certificate) (*ecdsa.PublicKey, error) {
 	return ecKey(leaf.PublicKey)
 }
 
-// verifyChain returns the key of the first certificate. Only a trusted certificate that
-// is signed by itself ends a chain, as with OpenSSL.
+// verifyChain returns the key of the first certificate, if the chain is trusted. As with OpenSSL, a
+// chain must end with a trusted certificate that is signed by itself.
 func verifyChain(chain, trusted []*x509.Certificate, now time.Time) (*ecdsa.PublicKey, error) {
 	leaf, roots, between := chain[0], x509.NewCertPool(), x509.NewCertPool()
 	for _, c := range chain[1:] {
@@ -148,7 +148,7 @@ func verifyChain(chain, trusted []*x509.Certificate, now time.Time) (*ecdsa.Publ
 	}
 	_, err = leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: between, CurrentTime: now,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, // by default, it would be that of a TLS server
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, // the default would be the purpose of a TLS server
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the certificate of %q is not trusted: %w", leaf.Subject, err)
@@ -156,8 +156,8 @@ func verifyChain(chain, trusted []*x509.Certificate, now time.Time) (*ecdsa.Publ
 	return key, nil
 }
 
-// selfSigned does not ask whether a certificate is one of an authority: a leaf can be
-// trusted as it is.
+// selfSigned reports whether a certificate is signed by itself. It need not be the certificate of
+// an authority, because a leaf can be trusted directly.
 func selfSigned(c *x509.Certificate) bool {
 	return string(c.RawIssuer) == string(c.RawSubject) &&
 		c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) == nil

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// legacyPredicate is that of version 0.2 of the Python package: the sums are subjects,
-// and the encoding that is signed shows the payload as Python prints bytes. Verifiers
-// may accept it (section 11 of the specification); it is never written. Each of the two
-// peculiarities is accepted with the other one only.
+// legacyPredicate is the predicate of version 0.2 of the Python package. In its signatures, the
+// sums are subjects, and the signed form of the payload is the text with which Python prints its
+// bytes. Verifiers may accept such signatures (section 11 of the specification); this package never
+// writes them. It accepts each of the two peculiarities only together with the other.
 const legacyPredicate = "https://model_signing/Digests/v0.1"
 
-// verifyLegacy tries both hashes: version 0.2 took SHA-256 for certificates of every
-// curve.
+// verifyLegacy checks a signature of version 0.2. It tries two hashes, because that version used
+// SHA-256 for certificates of every curve.
 func (b *Bundle) verifyLegacy(key *ecdsa.PublicKey, h crypto.Hash) bool {
 	encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(b.payload), pythonBytes(b.payload))
 	return ecdsa.VerifyASN1(key, digest(crypto.SHA256, encoded), b.sig) ||
 		h != crypto.SHA256 && ecdsa.VerifyASN1(key, digest(h, encoded), b.sig)
 }
 
-// pythonBytes spells data as repr does.
+// pythonBytes returns the text that Python's repr prints for bytes.
 func pythonBytes(data []byte) []byte {
 	quote := byte('\'')
 	if bytes.IndexByte(data, '\'') >= 0 && bytes.IndexByte(data, '"') < 0 {
@@ -44,6 +44,7 @@ func pythonBytes(data []byte) []byte {
 	return append(out, quote)
 }
 
+// parseLegacy parses a payload of version 0.2 whose signature has been verified.
 func parseLegacy(payload []byte) (*Manifest, error) {
 	s := new(statement)
 	if err := decode(payload, s); err != nil {

@@ -469,6 +469,8 @@ func TestKeys(t *testing.T) {
 // ed25519Key is a public key of the kind that the format does not have.
 var ed25519Key = append([]byte{0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00}, make([]byte, 32)...)
 
+// TestIgnored: an ignored path stands for a file or a directory of the model and nothing outside of
+// it.
 func TestIgnored(t *testing.T) {
 	paths := []string{".git", "cache/x", "", ".", "/", "../up", "/abs"}
 	for name, want := range map[string]bool{

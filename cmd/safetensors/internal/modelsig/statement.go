@@ -19,7 +19,8 @@ const (
 	predicateType = "https://model_signing/signature/v1.0"
 )
 
-// A statement is the payload as it is spelled, each object with its keys in order.
+// A statement is the payload of a signature. The order of its fields is the order of the keys in
+// the JSON.
 type statement struct {
 	Type          string     `json:"_type"`
 	Predicate     *predicate `json:"predicate"`
@@ -53,8 +54,8 @@ type subject struct {
 	Name string `json:"name"`
 }
 
-// parseStatement returns what a payload says whose signature was found right. Its rules
-// are those of sections 5, 6 and 8.3 of the specification.
+// parseStatement parses a payload whose signature has been verified, by the rules of sections 5, 6
+// and 8.3 of the specification.
 func parseStatement(payload []byte) (*Manifest, error) {
 	s := new(statement)
 	if err := decode(payload, s); err != nil {
@@ -99,14 +100,15 @@ func parseStatement(payload []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// A piece is a resource: a file, or a shard of one.
+// A piece is a parsed resource: a whole file, or a range of a file.
 type piece struct {
 	name       string
 	start, end int64
 	sum        []byte
 }
 
-// add makes files of resources. root is the sum of the sums, in the order of the resources.
+// add adds the files that resources describe. root is the SHA-256 sum over the sums of all
+// resources, in their order.
 func (m *Manifest) add(resources []resource) (root string, err error) {
 	if len(resources) == 0 {
 		return "", errors.New("the signature covers no file")
@@ -117,7 +119,7 @@ func (m *Manifest) add(resources []resource) (root string, err error) {
 	}
 	sharded := m.Hash
 	if m.ShardSize > 0 {
-		sharded = fmt.Sprintf("%s-sharded-%d", m.Hash, m.ShardSize) // as the Python package writes it
+		sharded = fmt.Sprintf("%s-sharded-%d", m.Hash, m.ShardSize) // the name that the Python package writes
 	}
 	pieces, sums := make([]piece, len(resources)), sha256.New()
 	for i, r := range resources {
@@ -155,8 +157,9 @@ func (m *Manifest) add(resources []resource) (root string, err error) {
 	return hex.EncodeToString(sums.Sum(nil)), nil
 }
 
-// checkOrder accepts the order of the specification, by name, and that of the Python
-// package, by the parts of paths and the numbers of ranges. Neither has duplicates.
+// checkOrder accepts the order of the specification, which sorts by name, and the order of the
+// Python package, which sorts by the parts of paths and the numbers of ranges. Duplicates are an
+// error.
 func checkOrder(resources []resource, pieces []piece) error {
 	byName, byParts := true, true
 	for i, r := range resources[1:] {
@@ -173,8 +176,8 @@ func checkOrder(resources []resource, pieces []piece) error {
 	return nil
 }
 
-// join makes files of sorted pieces. Ranges must follow each other and have the size of
-// shards, but for the last one of a file.
+// join joins sorted pieces to files. The ranges of a file must be adjacent, and each except the
+// last must have the size of a shard.
 func (m *Manifest) join(pieces []piece) error {
 	end := int64(0)
 	for i, p := range pieces {
@@ -191,7 +194,7 @@ func (m *Manifest) join(pieces []piece) error {
 	return nil
 }
 
-// cutRange splits path:start:end. The path may have colons.
+// cutRange splits a name PATH:START:END. The path may contain colons.
 func (p *piece) cutRange() error {
 	parts := strings.Split(p.name, ":")
 	if n := len(parts); n >= 3 {
@@ -205,7 +208,7 @@ func (p *piece) cutRange() error {
 	return fmt.Errorf("resource %.200q is not PATH:START:END, as a shard is named", p.name)
 }
 
-// statement returns the payload that says what a manifest says. Files are hashed whole.
+// statement returns the payload for a manifest whose files are hashed as a whole.
 func (m *Manifest) statement() ([]byte, error) {
 	resources := make([]resource, len(m.Files))
 	for i, f := range m.Files {
@@ -213,7 +216,7 @@ func (m *Manifest) statement() ([]byte, error) {
 	}
 	root, err := (&Manifest{Hash: m.Hash}).add(resources)
 	if err != nil {
-		return nil, err // what could not be verified is not signed
+		return nil, err // such a manifest could not be verified
 	}
 	signed := subject{Name: m.Model}
 	signed.Digest.SHA256 = root

@@ -16,39 +16,40 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A header is what the start of a .npy file says of the array after it.
+// A header describes the array that follows it in a .npy file.
 type header struct {
 	dtype   safetensors.DType
-	swap    int // bytes of the numbers to reverse, of a big-endian array; else 0
-	fortran bool
+	swap    int  // size in bytes of each number of a big-endian array, whose bytes must be swapped; otherwise 0
+	fortran bool // whether the first index varies fastest
 	shape   []int
-	size    int64 // bytes of the header, before the data
+	size    int64 // size in bytes of the header itself; the data follows it
 }
 
 const (
 	magic = "\x93NUMPY"
 
-	// maxHeader is the limit that numpy.load has.
+	// maxHeader is the largest length in bytes of the text of a header. numpy.load has the same
+	// limit.
 	maxHeader = 10_000
 )
 
-// readHeader reads a header: the magic, the version, the length of a text, and the
-// text, a Python dict.
+// readHeader reads a header, which consists of the magic, the version, the length of a text, and
+// the text: a Python dict.
 func readHeader(r io.Reader) (*header, error) {
 	start := make([]byte, len(magic)+4)
 	if _, err := io.ReadFull(r, start); err == io.EOF || err == io.ErrUnexpectedEOF {
-		return nil, fmt.Errorf("no .npy file: it is shorter than a header: %w", io.ErrUnexpectedEOF)
+		return nil, fmt.Errorf("not a .npy file: it is shorter than a header: %w", io.ErrUnexpectedEOF)
 	} else if err != nil {
 		return nil, err
 	}
 	if !bytes.HasPrefix(start, []byte(magic)) {
-		return nil, fmt.Errorf("no .npy file: it starts with %q", start[:len(magic)])
+		return nil, fmt.Errorf("not a .npy file: it starts with %q", start[:len(magic)])
 	}
 	version := start[len(magic):][:2]
 	length := int64(binary.LittleEndian.Uint16(start[len(magic)+2:]))
 	switch {
 	case version[1] != 0 || version[0] < 1 || version[0] > 3:
-		return nil, fmt.Errorf("version %d.%d of the .npy format, known are 1.0, 2.0 and 3.0", version[0], version[1])
+		return nil, fmt.Errorf("version %d.%d of the .npy format, only 1.0, 2.0 and 3.0 are read", version[0], version[1])
 	case version[0] > 1:
 		start = append(start, 0, 0)
 		if _, err := io.ReadFull(r, start[len(start)-2:]); err != nil {
@@ -73,7 +74,8 @@ func readHeader(r io.Reader) (*header, error) {
 	return h, nil
 }
 
-// The literals of Python that a header has. A list, which is refused, has no end here.
+// These expressions match the literals of Python that a header may have. None of them matches a
+// list, which is refused.
 var (
 	dict  = regexp.MustCompile(`^\s*\{((?s:.*))\}\s*$`)
 	entry = regexp.MustCompile(`^\s*('[^'\\]*'|"[^"\\]*")\s*:\s*('[^'\\]*'|"[^"\\]*"|\w+|\([^()]*\)|\[(?s:.*))\s*(?:,|$)`)
@@ -81,7 +83,7 @@ var (
 	digit = regexp.MustCompile(`\d+`)
 )
 
-// parseHeader parses the dict, of exactly the keys descr, fortran_order and shape.
+// parseHeader parses the dict, which must have exactly the keys descr, fortran_order and shape.
 func parseHeader(text string) (*header, error) {
 	h := &header{}
 	known := map[string]func(v string) error{
@@ -96,12 +98,12 @@ func parseHeader(text string) (*header, error) {
 	}
 	inner := dict.FindStringSubmatch(text)
 	if inner == nil {
-		return nil, errors.New("it is no dict")
+		return nil, errors.New("it is not a dict")
 	}
 	for rest := inner[1]; strings.TrimSpace(rest) != ""; {
 		found := entry.FindStringSubmatch(rest)
 		if found == nil {
-			return nil, fmt.Errorf("%.200q in place of 'KEY': VALUE", rest)
+			return nil, fmt.Errorf("%.200q instead of 'KEY': VALUE", rest)
 		}
 		key := found[1][1 : len(found[1])-1]
 		set := known[key]
@@ -120,7 +122,7 @@ func parseHeader(text string) (*header, error) {
 	return h, nil
 }
 
-// parseShape parses a tuple of integers: (1) is a number.
+// parseShape parses a tuple of integers. (1) is not a tuple but a number in Python, and an error.
 func parseShape(v string) ([]int, error) {
 	shape, bad := []int{}, fmt.Errorf("the shape is %.200q, not a tuple of integers", v)
 	if !tuple.MatchString(v) {
@@ -136,7 +138,7 @@ func parseShape(v string) ([]int, error) {
 	return shape, nil
 }
 
-// dtypes are the types of numpy that safetensors has, by kind and size in bytes.
+// dtypes maps the types of NumPy, by kind and size in bytes, to the dtypes of safetensors.
 var dtypes = map[string]safetensors.DType{
 	"b1": safetensors.BOOL,
 	"i1": safetensors.I8, "i2": safetensors.I16, "i4": safetensors.I32, "i8": safetensors.I64,
@@ -171,15 +173,18 @@ func (h *header) setType(v string) error {
 	return nil
 }
 
-// An unsupported is why an array cannot be a tensor, though its file is valid.
+// An unsupported is the reason why an array of a valid file cannot be a tensor. It wraps
+// errors.ErrUnsupported, but its text does not mention it.
 type unsupported struct{ error }
+
+func (unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
 
 const (
 	noStrings = "arrays of strings are not supported"
 	noDates   = "dates and times are not supported; convert them to int64"
 )
 
-// others says why a type is refused, by the first letter of its kind.
+// others maps the first letter of a kind of array that is refused to the reason.
 var others = map[string]string{
 	"O": "arrays of Python objects are pickles, which are not read",
 	"U": noStrings, "S": noStrings, "a": noStrings,

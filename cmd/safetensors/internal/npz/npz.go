@@ -1,17 +1,17 @@
-// Package npz reads and writes the files of NumPy: .npy, one array, and .npz, a zip
-// archive of them.
+// Package npz reads and writes the files of NumPy: .npy files with one array, and .npz files, zip
+// archives of .npy files.
 //
-// Open and OpenNPY read the headers only. The data of an array is read when its tensor
-// is. In memory are held: the arrays of a compressed archive (numpy.savez_compressed) that were
-// read last, and matrices in Fortran order. A compressed array that packs much better than weights
-// can, and is large, is refused.
+// Open and OpenNPY read only headers. A tensor reads the data of its array on demand. The most
+// recently read arrays of a compressed archive (numpy.savez_compressed) are held in memory, and so
+// are matrices in Fortran order while they are read. A large compressed array is refused if it
+// becomes so much smaller by compression that it cannot be weights.
 //
-// Arrays of objects, strings, dates, records and raw bytes are refused, and so is what
-// safetensors has no dtype for. NumPy has none for BF16 and the floats of up to 8 bits:
-// Write refuses them, and Open the arrays of raw bytes that NumPy makes of them.
+// Arrays of objects, strings, dates, records and raw bytes are refused, and so are arrays for whose
+// type safetensors has no dtype. NumPy has no type for BF16 and for floats of up to 8 bits. So
+// Write refuses them; NumPy saves them as arrays of raw bytes, and Open refuses these.
 //
-// A library was rejected: github.com/sbinet/npyio 0.6.0 reads an array as a whole, has
-// neither float16 nor any order but its own beyond matrices, and finds the fields of a
+// The library github.com/sbinet/npyio 0.6.0 was considered and rejected: it reads an array as a
+// whole, has no float16, supports Fortran order for matrices only, and finds the fields of a
 // header by searching its text.
 package npz
 
@@ -34,17 +34,20 @@ import (
 	"github.com/gosafetensors/safetensors/internal/zipfile"
 )
 
-const suffix = ".npy" // of the members of an archive
+const suffix = ".npy" // ending of the names of arrays in an archive
 
-// ArrayName is the name of the array of a .npy file, which has none: that which
-// numpy.savez gives the first one.
+// ArrayName is the name of the array of a .npy file in the result of OpenNPY, since the file
+// contains no name. numpy.savez gives this name to its first array.
 const ArrayName = "arr_0"
 
-// Open returns the arrays of the archive of size bytes in r, which must stay readable
-// as long as the tensors are used. Refused are the arrays that cannot be read, by their
-// names, and why.
+// Open returns the arrays of the archive in r, which has size bytes and must stay readable as long
+// as the tensors are used. refused maps the name of each array that cannot be read to the reason.
 func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, refused map[string]error, err error) {
-	a, err := zipfile.Open(r, size, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
+	a, err := zipfile.Open(r, size)
+	if err == nil {
+		arrays := slices.DeleteFunc(slices.Clone(a.Members), func(m *zipfile.Member) bool { return !strings.HasSuffix(m.Name, suffix) })
+		err = a.Locate(arrays, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("npz file: %w", err)
 	}
@@ -52,7 +55,7 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, ref
 	for _, m := range a.Members {
 		name, ok := strings.CutSuffix(m.Name, suffix)
 		if !ok {
-			refused[m.Name] = fmt.Errorf("it is no %s file", suffix)
+			refused[m.Name] = fmt.Errorf("it is not a %s file", suffix)
 			continue
 		}
 		t, err := openMember(m)
@@ -68,6 +71,8 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, ref
 	return tensors, refused, nil
 }
 
+// openMember returns the array in a member of an archive. The error is an unsupported if the array
+// cannot be a tensor.
 func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	content, err := m.Open()
 	if err != nil {
@@ -84,7 +89,7 @@ func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	return h.layOut(m.Size, m.Content(mem.CheckSize))
 }
 
-// OpenNPY returns the array of the .npy file of size bytes in r, under ArrayName. r
+// OpenNPY returns the array of the .npy file in r, under the name ArrayName. r has size bytes and
 // must stay readable as long as the tensor is used.
 func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, error) {
 	h, err := readHeader(io.NewSectionReader(r, 0, size))
@@ -98,7 +103,7 @@ func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, error) {
 	return map[string]safetensors.Tensor{ArrayName: t}, nil
 }
 
-// layOut returns the array of the .npy file of size bytes in r.
+// layOut returns the array of the .npy file in r, which has size bytes and the header h.
 func (h *header) layOut(size int64, r io.ReaderAt) (safetensors.Tensor, error) {
 	shape := slices.Clone(h.shape)
 	if h.fortran { // the first index varies fastest
@@ -124,11 +129,11 @@ func (h *header) layOut(size int64, r io.ReaderAt) (safetensors.Tensor, error) {
 	return t, nil
 }
 
-// Write writes the tensors as numpy.savez does: an archive of .npy files, not
-// compressed, in the order of their names.
+// Write writes the tensors in the form of numpy.savez: an uncompressed archive of .npy files,
+// sorted by name.
 //
-// Before anything is written it is an error if NumPy has no type for a tensor, or
-// could not find it under its name.
+// If NumPy has no type for a tensor, or could not find a tensor under its name, Write returns an
+// error before it writes anything.
 func Write(w io.Writer, tensors map[string]safetensors.Tensor) (err error) {
 	defer func() {
 		if err != nil {
@@ -158,7 +163,7 @@ func Write(w io.Writer, tensors map[string]safetensors.Tensor) (err error) {
 	return z.Close()
 }
 
-// check returns why NumPy could not read a tensor.
+// check returns the reason why NumPy could not read a tensor, or nil.
 func check(name string, tensors map[string]safetensors.Tensor) error {
 	const maxRank = 64
 	t := tensors[name]
@@ -178,7 +183,7 @@ func check(name string, tensors map[string]safetensors.Tensor) error {
 	return nil
 }
 
-// typeOf returns NumPy's name of a dtype, "" if it has none.
+// typeOf returns the name of a dtype in NumPy, or "" if NumPy does not have it.
 func typeOf(d safetensors.DType) string {
 	for kind, dtype := range dtypes {
 		switch {
@@ -192,8 +197,8 @@ func typeOf(d safetensors.DType) string {
 	return ""
 }
 
-// appendHeader appends the header that numpy.save writes: room for the first dimension
-// to grow to 21 digits, then padding to a multiple of 64 bytes.
+// appendHeader appends the header that numpy.save would write. As numpy.save does, it leaves room
+// for the first dimension to grow to 21 digits, and pads the header to a multiple of 64 bytes.
 func appendHeader(b []byte, t safetensors.Tensor) []byte {
 	const (
 		alignment = 64
@@ -212,6 +217,6 @@ func appendHeader(b []byte, t safetensors.Tensor) []byte {
 	text += strings.Repeat(" ", grow)
 	text += strings.Repeat(" ", alignment-(prefix+len(text)+1)%alignment) + "\n"
 	b = append(b, magic+"\x01\x00"...)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(text))) // of 64 dimensions and less
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(text))) // never overflows, since there are at most 64 dimensions
 	return append(b, text...)
 }

@@ -57,6 +57,7 @@ func requireFolder(t *testing.T, folder string) {
 	}
 }
 
+// TestGolden reads files that numpy wrote, and writes the same arrays.
 func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
 
 const python, modules = "SAFETENSORS_PYTHON", "numpy,ml_dtypes,safetensors"
@@ -112,6 +113,8 @@ func samples(dtypes ...safetensors.DType) map[string]safetensors.Tensor {
 	return tensors
 }
 
+// TestWriteRefuses: tensors and names that NumPy could not read are refused before the first byte
+// is written.
 func TestWriteRefuses(t *testing.T) {
 	one := must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))
 	typed := func(d safetensors.DType) safetensors.Tensor {
@@ -170,6 +173,8 @@ func (f *failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestFailingWriter: an error of the writer at any byte, and one of a computed tensor, comes out of
+// Write.
 func TestFailingWriter(t *testing.T) {
 	tensors := samples(safetensors.F64)
 	var b bytes.Buffer
@@ -183,6 +188,7 @@ func TestFailingWriter(t *testing.T) {
 	require.ErrorContains(t, err, `npz file: tensor "w": `)
 }
 
+// TestRefused has a file of numpy for each type that safetensors lacks, with the reason.
 func TestRefused(t *testing.T) {
 	for name, want := range map[string]string{
 		"object.npy":     `type "|O": arrays of Python objects are pickles, which are not read`,
@@ -219,7 +225,7 @@ func TestAmong(t *testing.T) {
 	require.Equal(t, []string{"w"}, slices.Collect(maps.Keys(tensors)))
 	require.Equal(t, []string{"c", "o", "r", "readme.txt", "s"}, slices.Sorted(maps.Keys(refused)))
 	require.ErrorContains(t, refused["o"], `type "|O": arrays of Python objects are pickles, which are not read`)
-	require.ErrorContains(t, refused["readme.txt"], "it is no .npy file")
+	require.ErrorContains(t, refused["readme.txt"], "it is not a .npy file")
 	require.NoFileExists(t, "executed")
 }
 
@@ -293,6 +299,7 @@ func npy(text, data string) []byte {
 
 const usual = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
 
+// TestHeaders has the spellings of a header that numpy reads, and those that it refuses.
 func TestHeaders(t *testing.T) {
 	for text, want := range map[string]string{
 		usual: "F32 [1]",
@@ -307,22 +314,22 @@ func TestHeaders(t *testing.T) {
 		require.Equal(t, want, tensors[ArrayName].String())
 	}
 	for text, want := range map[string]string{
-		"":               "it is no dict",
-		"[]":             "it is no dict",
-		"{":              "it is no dict",
+		"":               "it is not a dict",
+		"[]":             "it is not a dict",
+		"{":              "it is not a dict",
 		"{}":             `the key "descr" is missing`,
-		"{1}":            `"1" in place of 'KEY': VALUE`,
-		"{'descr:}":      "in place of 'KEY': VALUE",
-		`{'des\'cr': 1}`: "in place of 'KEY': VALUE",
-		"{'descr':}":     "in place of 'KEY': VALUE",
-		"{,}":            "in place of 'KEY': VALUE",
+		"{1}":            `"1" instead of 'KEY': VALUE`,
+		"{'descr:}":      "instead of 'KEY': VALUE",
+		`{'des\'cr': 1}`: "instead of 'KEY': VALUE",
+		"{'descr':}":     "instead of 'KEY': VALUE",
+		"{,}":            "instead of 'KEY': VALUE",
 		"{'descr': '<f4', 'fortran_order': False}": `the key "shape" is missing`,
 		"{'shape': (), 'fortran_order': False, }":  `the key "descr" is missing`,
 		"{'descr': '<f4', 'descr': '<f4'}":         `the key "descr" is unknown or a duplicate`,
-		"{'descr' '<f4'}":                          "in place of 'KEY': VALUE",
+		"{'descr' '<f4'}":                          "instead of 'KEY': VALUE",
 		"{'more': 1}":                              `the key "more" is unknown or a duplicate`,
-		"{'descr': '<f4' 'fortran_order': False}":  "in place of 'KEY': VALUE",
-		"{'descr': '<f4',, 'shape': ()}":           `", 'shape': ()" in place of 'KEY': VALUE`,
+		"{'descr': '<f4' 'fortran_order': False}":  "instead of 'KEY': VALUE",
+		"{'descr': '<f4',, 'shape': ()}":           `", 'shape': ()" instead of 'KEY': VALUE`,
 		"{'descr': '<f4', 'fortran_order': 1}":     `fortran_order is "1", not True or False`,
 		"{'descr': '<f4', 'fortran_order': true}":  `fortran_order is "true", not True or False`,
 		"{'descr': None}":                          `descr is "None", not a string`,
@@ -332,7 +339,7 @@ func TestHeaders(t *testing.T) {
 		"{'descr': '=f4'}":                         `"=f4" has no byte order`,
 		"{'descr': '|f4'}":                         `"|f4" has no byte order`,
 		"{'descr': '<f4x'}":                        `type "<f4x": safetensors has no such dtype`,
-		"{'descr': '<f\\x34'}":                     "in place of 'KEY': VALUE",
+		"{'descr': '<f\\x34'}":                     "instead of 'KEY': VALUE",
 		"{'shape': 1}":                             `the shape is "1", not a tuple of integers`,
 		"{'shape': (1)}":                           `the shape is "(1)", not a tuple of integers`,
 		"{'shape': (,)}":                           `the shape is "(,)", not a tuple of integers`,
@@ -343,11 +350,11 @@ func TestHeaders(t *testing.T) {
 		"{'shape': (1.0,)}":                        `the shape is "(1.0,)", not a tuple of integers`,
 		"{'shape': (01,)}":                         `the shape is "(01,)", not a tuple of integers`,
 		"{'shape': '(1,)'}":                        `the shape is "'(1,)'", not a tuple of integers`,
-		"{'shape': (1}":                            "in place of 'KEY': VALUE",
-		"{'shape': ((1,),)}":                       "in place of 'KEY': VALUE",
+		"{'shape': (1}":                            "instead of 'KEY': VALUE",
+		"{'shape': ((1,),)}":                       "instead of 'KEY': VALUE",
 		"{'shape': (9223372036854775808,)}":        `not a tuple of integers`,
-		usual + " {}":                              "in place of 'KEY': VALUE",
-		usual + " x":                               "it is no dict",
+		usual + " {}":                              "instead of 'KEY': VALUE",
+		usual + " x":                               "it is not a dict",
 		"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}":                                "F32 [2] needs 8 bytes, the file has 4: unexpected EOF",
 		"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}":                                "F32 [0] needs 0 bytes, the file has 4",
 		"{'descr': '<f4', 'fortran_order': True, 'shape': (1<<40,)}":                             "not a tuple of integers",
@@ -360,6 +367,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestBadStart has files that are cut or wrong before the dict of their header.
 func TestBadStart(t *testing.T) {
 	good := npy(usual, "abcd")
 	for data, want := range map[string]string{
@@ -409,6 +417,7 @@ func TestEverySmallChange(t *testing.T) {
 	}
 }
 
+// FuzzNPZ reads made-up files: no panic, and no memory out of proportion to the file.
 func FuzzNPZ(f *testing.F) {
 	for _, name := range append(must(filepath.Glob("testdata/*.np[yz]")), must(filepath.Glob("testdata/refused/*"))...) {
 		f.Add(must(os.ReadFile(name)))

@@ -1,15 +1,16 @@
-// Package numbers reads elements of every dtype as float64, and shows such numbers.
+// Package numbers reads elements of every dtype as float64, and formats such numbers.
 package numbers
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 
 	"github.com/gosafetensors/safetensors"
 )
 
-// A Float is null in JSON if it is not finite.
+// A Float is a float64 that is null in JSON if it is not finite.
 type Float float64
 
 func (f Float) MarshalJSON() ([]byte, error) {
@@ -19,7 +20,7 @@ func (f Float) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(f))
 }
 
-// String returns a number with a few digits.
+// String formats a number with four significant digits, or as "-" if it is NaN.
 func (f Float) String() string {
 	if math.IsNaN(float64(f)) {
 		return "-"
@@ -27,12 +28,26 @@ func (f Float) String() string {
 	return strconv.FormatFloat(float64(f), 'g', 4, 64)
 }
 
-// Count returns the number of elements. Tensor.Len is an int.
-func Count(t safetensors.Tensor) int64 {
-	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
+// Percent formats a finite number in percent with a few digits: 100 %, 5.0 %, 0.0012 %.
+func (f Float) Percent() string {
+	switch x := 100 * float64(f); {
+	case x == 100:
+		return "100 %"
+	case math.Abs(x) >= 1e6:
+		return fmt.Sprintf("%.2g %%", x)
+	case math.Abs(x) >= 1:
+		return fmt.Sprintf("%.1f %%", x)
+	default:
+		return fmt.Sprintf("%.2g %%", x)
+	}
 }
 
-// Bytes returns the bytes of all tensors.
+// Count returns the number of elements of t. Unlike Tensor.Len, it is an int64 on every system.
+func Count(t safetensors.Tensor) int64 {
+	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the number of bits of a tensor fits a uint64
+}
+
+// Bytes returns the total size of tensors in bytes.
 func Bytes(tensors map[string]safetensors.Tensor) (n int64) {
 	for _, t := range tensors {
 		n += t.Size()
@@ -40,8 +55,8 @@ func Bytes(tensors map[string]safetensors.Tensor) (n int64) {
 	return n
 }
 
-// Append appends the elements of t: 0 and 1 for booleans, of which every byte but 0 is
-// true, two numbers for a complex one. Integers of 64 bits are rounded.
+// Append appends the elements of t to dst. A boolean becomes 0 or 1; every byte except 0 is true. A
+// complex number becomes two numbers. Integers of 64 bits are rounded.
 func Append(dst []float64, t safetensors.Tensor) ([]float64, error) {
 	switch t.DType() {
 	case safetensors.BOOL:

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestAppend has the numbers of some elements of each dtype.
 func TestAppend(t *testing.T) {
 	for d, c := range map[safetensors.DType]struct {
 		data []byte

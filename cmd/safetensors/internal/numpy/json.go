@@ -10,13 +10,13 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// blockSize is how many bytes of elements WriteJSON holds at once.
+// blockSize is the number of bytes of elements that WriteJSON converts at a time.
 const blockSize = 256 << 10
 
-// WriteJSON writes all elements of a tensor as tolist of numpy has them: nested lists,
-// a number alone if the tensor has no dimension, [] if it has no elements. What JSON lacks
-// are the strings "NaN", "Infinity" and "-Infinity", and [real, imaginary] of a complex
-// number. The memory is constant.
+// WriteJSON writes all elements of a tensor in the form of NumPy's tolist: as nested lists, or as a
+// single number if the tensor has no dimensions, or as [] if it has no elements. Values that JSON
+// lacks become the strings "NaN", "Infinity" and "-Infinity". A complex number becomes [real,
+// imaginary]. WriteJSON takes constant memory.
 func WriteJSON(w io.Writer, t safetensors.Tensor) error {
 	if t.Len() == 0 {
 		_, err := io.WriteString(w, "[]")
@@ -33,13 +33,13 @@ func WriteJSON(w io.Writer, t safetensors.Tensor) error {
 	return l.w.Flush()
 }
 
-// lists writes the elements whose bytes are written to it.
+// A lists is an io.Writer that takes the bytes of elements, and writes the elements as text.
 type lists struct {
 	w     *bufio.Writer
 	dtype safetensors.DType
 	shape []int
-	next  int    // element
-	begun []byte // a part of it
+	next  int    // index of the next element
+	begun []byte // first bytes of that element, if the last Write ended within it
 }
 
 func (l *lists) Write(p []byte) (int, error) {
@@ -55,12 +55,13 @@ func (l *lists) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// elements writes n elements, whose bytes are data.
 func (l *lists) elements(n int, data []byte) error {
 	t, err := safetensors.NewTensor(l.dtype, []int{n}, data)
 	if err != nil {
 		return err
 	}
-	element, err := javascript.of(t)
+	element, err := javascript.formatter(t)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,8 @@ func (l *lists) elements(n int, data []byte) error {
 	return nil
 }
 
-// edges returns how many lists start at an element, and as many end before it.
+// edges returns the number of lists that start at an element, which is also the number of lists
+// that end before it.
 func (l *lists) edges(element int) (n int) {
 	stride := 1
 	for n < len(l.shape) {
@@ -97,8 +99,8 @@ func (l *lists) edges(element int) (n int) {
 	return n
 }
 
-// javascript is the style of JSON: the shortest text that only x of all floats of that
-// size reads as, and strings for what JSON lacks.
+// javascript is the style of JSON. A float is formatted as the shortest text that identifies it
+// among the floats of its size. Values that JSON lacks become strings.
 var javascript = style{
 	"false", "true",
 	appendFloat,

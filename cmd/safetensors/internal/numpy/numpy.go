@@ -1,4 +1,4 @@
-// Package numpy prints arrays in numpy's layout, and as JSON.
+// Package numpy formats arrays in the layout of NumPy, and as JSON.
 package numpy
 
 import (
@@ -11,22 +11,22 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
-// The defaults of numpy.set_printoptions.
+// These are defaults of numpy.set_printoptions.
 const (
-	threshold = 1000 // an array with more elements is summarized
-	edgeItems = 3    // at both ends of each dimension, then
-	lineWidth = 75
-	precision = 8
+	threshold = 1000 // number of elements above which an array is summarized
+	edgeItems = 3    // number of elements at both ends of each dimension that a summary shows
+	lineWidth = 75   // width of a line in characters
+	precision = 8    // number of digits of a float
 )
 
-// Print returns a tensor as text, its elements aligned. It reads what is printed and not
-// much more.
+// Print returns a tensor as text with aligned elements. It reads little more than the elements that
+// it shows.
 func Print(t safetensors.Tensor) (string, error) {
 	shown, err := corners(t)
 	if err != nil {
 		return "", err
 	}
-	element, err := python.of(shown)
+	element, err := python.formatter(shown)
 	if err != nil {
 		return "", err
 	}
@@ -46,12 +46,12 @@ func Print(t safetensors.Tensor) (string, error) {
 	}), nil
 }
 
-// mostPrinted limits the elements that are printed, times the dimensions, each of which
-// indents them: an array of many short dimensions has few elements in each, and many in
-// all.
+// mostPrinted limits the number of shown elements times the number of dimensions, since each
+// dimension indents the elements. An array with many short dimensions has few elements in each
+// dimension, but many elements in all.
 const mostPrinted = 1 << 21
 
-// corners returns the elements of a tensor that are printed.
+// corners returns the elements of a tensor that are shown: all, or those of a summary.
 func corners(t safetensors.Tensor) (safetensors.Tensor, error) {
 	shape := t.Shape()
 	if t.Len() <= threshold {
@@ -72,7 +72,7 @@ func corners(t safetensors.Tensor) (safetensors.Tensor, error) {
 	return t, err
 }
 
-// ends returns the first and the last indices of a dimension.
+// ends returns t without the indices of a dimension that a summary leaves out.
 func ends(t safetensors.Tensor, dim int) (safetensors.Tensor, error) {
 	size, before := t.Shape()[dim], slices.Repeat([]safetensors.Range{safetensors.All()}, dim)
 	first, err := t.Slice(append(before, safetensors.Span(0, edgeItems))...)
@@ -86,7 +86,8 @@ func ends(t safetensors.Tensor, dim int) (safetensors.Tensor, error) {
 	return safetensors.Concat(dim, first, last)
 }
 
-// addressable returns t as a dtype of whole bytes, of which any slice can be read.
+// addressable returns t, or t converted to F32 if its elements do not fill whole bytes, so that any
+// slice can be read.
 func addressable(t safetensors.Tensor) (safetensors.Tensor, error) {
 	if t.DType().Bits()%8 == 0 {
 		return t, nil
@@ -98,8 +99,8 @@ func addressable(t safetensors.Tensor) (safetensors.Tensor, error) {
 	return safetensors.NewTensorAt(safetensors.F32, t.Shape(), whole)
 }
 
-// array follows _formatArray of numpy: shown is the shape of what is printed of an array,
-// next returns the next element of that.
+// array formats an array as NumPy's _formatArray does. shown is the shape of the part of the array
+// that is shown, and next returns the text of the next element of that part.
 func array(shape, shown []int, indent string, next func() string) string {
 	if len(shape) == 0 {
 		return next()
@@ -125,15 +126,15 @@ func array(shape, shown []int, indent string, next func() string) string {
 	return "[" + (text + strings.TrimSuffix(line, " "))[len(indent):] + "]"
 }
 
-// A style says how elements are written. Each func appends to b.
+// A style formats elements. Each func appends to b.
 type style struct {
 	no, yes string
 	float   func(b []byte, x float64, bits int) []byte
 	complex func(b []byte, re, im float64) []byte
 }
 
-// of returns a func that appends the text of an element of t by its number.
-func (s style) of(t safetensors.Tensor) (func(b []byte, i int) []byte, error) {
+// formatter returns a func that appends the text of element i of t.
+func (s style) formatter(t safetensors.Tensor) (func(b []byte, i int) []byte, error) {
 	switch t.DType() {
 	case safetensors.I64:
 		all, err := safetensors.Append([]int64(nil), t)
@@ -154,7 +155,7 @@ func (s style) of(t safetensors.Tensor) (func(b []byte, i int) []byte, error) {
 	return func(b []byte, i int) []byte { return strconv.AppendFloat(b, all[i], 'f', -1, 64) }, err
 }
 
-// python is the style of %.8g of Python.
+// python is the style of %.8g in Python.
 var python = style{
 	"False", "True",
 	func(b []byte, x float64, bits int) []byte { return append(b, general(x, bits)...) },
@@ -167,10 +168,11 @@ var python = style{
 	},
 }
 
-// general returns at most eight digits of a float of that size: of 0.1, not of the float64
-// 0.10000000149 that a float32 of 0.1 is.
+// general formats a float of this many bits with at most eight digits. It starts from the shortest
+// text that identifies the float: the float32 nearest to 0.1 becomes 0.1, although its value is
+// 0.10000000149.
 func general(x float64, bits int) string {
 	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', -1, bits), 64)
 	text := strconv.FormatFloat(x, 'g', precision, 64)
-	return strings.ToLower(strings.TrimPrefix(text, "+")) // +Inf is inf, and NaN nan
+	return strings.ToLower(strings.TrimPrefix(text, "+")) // +Inf becomes inf, and NaN becomes nan
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// agree stores the plan, or compares it with the one that is there. It ends with the plan
-// of the folder being that of this part.
+// agree stores the plan in a folder without one, or compares it with the plan that is stored there.
+// After it has returned nil, the folder's plan is the plan of j.
 func (j *Job) agree() error {
-	const tries = 10 // others may replace the plan meanwhile
+	const tries = 10 // other parts may replace the plan in the meantime
 	for range tries {
 		files, err := j.To.Files("", false)
 		if err != nil {
@@ -34,7 +35,7 @@ func (j *Job) agree() error {
 			return j.checkLast(files)
 		}
 		if !j.Force {
-			return Refuse(fmt.Errorf("%s holds the plan of another job: %w; --force takes it away", j.Name, differs))
+			return Refuse(fmt.Errorf("%s holds the plan of another job: %w; --force replaces it", j.Name, differs))
 		}
 		if err := j.replace(files, there); err != nil {
 			return err
@@ -45,8 +46,8 @@ func (j *Job) agree() error {
 
 func (j *Job) read(name string) ([]byte, error) { return j.To.Read(name, dest.MostSmall) }
 
-// create stores the plan in a folder that has none, unless that holds a checkpoint. It
-// returns the plan that another part has stored meanwhile.
+// create stores the plan in a folder that has no plan. It is an error if the folder holds a
+// checkpoint. If another part has stored a plan in the meantime, create returns that plan.
 func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if dest.IsCheckpoint(name) {
@@ -54,7 +55,7 @@ func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 		}
 	}
 	text := j.Plan.encode()
-	for range 2 { // a store that knows no conditions creates it a second time
+	for range 2 { // a store that ignores conditions would succeed a second time
 		switch err := j.To.Create(PlanName, text); {
 		case errors.Is(err, fs.ErrExist):
 			return j.read(PlanName)
@@ -65,14 +66,17 @@ func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 		}
 	}
 	j.To.Remove(PlanName)
-	return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", j.Name))
+	return nil, Refuse(fmt.Errorf("%s: the store has replaced a file that it should only have created, and parts rely on that", j.Name))
 }
 
+// occupied returns the error for a folder that holds a checkpoint, of which the file name is a
+// part.
 func (j *Job) occupied(name string) error {
 	return Refuse(fmt.Errorf("%s holds a checkpoint: %s", j.Name, name))
 }
 
-// compare compares the plan with a stored one, and returns what is stale by that.
+// compare compares the plan with a stored plan, whose JSON is text. It returns the stale shards of
+// the stored plan, and an error with the differences.
 func (j *Job) compare(text []byte) (stale map[string]string, err error) {
 	stored, err := decode(text)
 	if err != nil {
@@ -81,9 +85,9 @@ func (j *Job) compare(text []byte) (stale map[string]string, err error) {
 	return stored.Stale, j.Plan.differences(stored)
 }
 
-// checkLast checks that the folder is not a checkpoint, or that of the plan.
+// checkLast returns an error if the folder holds a checkpoint other than that of the plan.
 func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
-	last, other := j.Index, strings.TrimSuffix(j.Index, ".index.json") // of the plan, and of another
+	last, other := j.Index, strings.TrimSuffix(j.Index, ".index.json") // last file of the plan's checkpoint, and of a checkpoint of the other kind
 	if j.Index == "" {
 		last = j.Plan.Shards[0].Name
 		other = last + ".index.json"
@@ -108,11 +112,12 @@ func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
 	return err
 }
 
-// replace replaces the plan of another job. It fails if that job has come to its end. Its
-// shards are removed as long as their plan is there to name them, but become stale if this job
-// has the same names: another part that replaces the same plan may have done so before, and
-// written new ones. It may also store the plan once more, which makes no difference: its list
-// of files is older than the first.
+// replace replaces the plan of another job. It fails if that job has completed its checkpoint. It
+// removes the shards of the other plan while that plan still names them. If this job also has a
+// shard of that name, the shard is not removed but becomes stale: another part that replaces the
+// same plan may have done so before, and may already have written the new shard. Such a part may
+// store the plan once more, with the same effect, because its list of files is older than the first
+// new shard.
 func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
 	known, stale := make(map[string]bool), make(map[string]string)
 	if old, err := decode(there); err == nil {
@@ -122,9 +127,10 @@ func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
 	}
 	var others []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
+		_, isShard := variant.ParseShard(name)
 		switch {
 		case !dest.IsCheckpoint(name):
-		case !strings.Contains(name, "-of-"), !known[name], !strings.HasSuffix(name, ".safetensors"): // it is a whole checkpoint, an index, or another's
+		case !isShard, !known[name]: // a single file, an index, or a file of another program
 			return j.occupied(name)
 		case j.Shards[name] != nil:
 			stale[name] = files[name].Version
@@ -136,7 +142,7 @@ func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err != nil || !bytes.Equal(now, there):
-		return nil // files may be those of the plan that is there now
+		return nil // the files may belong to the plan that is there now
 	}
 	for _, name := range others {
 		if err := j.To.Remove(name); err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 )
 
-// A Refusal is an error that another try does not help against: the folder is somebody
-// else's, or the store cannot do what parts need.
+// A Refusal is an error that another try cannot solve: the folder belongs to another job, or the
+// store lacks an operation that parts need.
 type Refusal struct{ error }
 
 func (r Refusal) Unwrap() error { return r.error }
 
-// Refuse makes an error a Refusal.
+// Refuse returns err as a Refusal. It returns nil for nil.
 func Refuse(err error) error {
 	if err == nil {
 		return nil
@@ -22,43 +22,63 @@ func Refuse(err error) error {
 	return Refusal{err}
 }
 
-// A Job is a checkpoint to be written in parts.
+// A Job writes one part of a checkpoint. Its exported fields are set by the caller, and not
+// modified afterwards, except that Do completes Plan.
 type Job struct {
 	To       dest.Shared
-	Name     string // of To, for messages
+	Name     string // name of To, for messages
 	Part     Part
-	Plan     Plan // without Form and Shards
+	Plan     Plan // plan without Form and Shards, which Do sets
 	Shards   map[string]map[string]safetensors.Tensor
-	Index    string // its name; "" if there is one shard
+	Index    string // name of the index; "" if there is only one shard
 	Metadata map[string]string
-	AtOnce   int  // shards to be written concurrently, at most
-	Force    bool // another plan is replaced, unless it has come to its end
 
-	// Unchanged returns an error if the source is no longer what Plan says.
+	Parameters int64 // number of parameters, for the index: see dest.Set
+
+	AtOnce int  // largest number of shards that are written concurrently
+	Force  bool // whether to replace another plan, unless its checkpoint is complete
+
+	// Unchanged returns an error if the source differs from Plan.Source.
 	Unchanged func() error
 
-	// CopyFiles writes the files next to the weights, before the last file of these.
+	// CopyFiles writes the files next to the weights. Do calls it before it writes the last file of
+	// the checkpoint.
 	CopyFiles func() error
 
-	// Begin is told the bytes of the shards that are to be written.
+	// Begin is called with the number of bytes of the shards that are about to be written.
 	Begin func(size int64)
 
 	index []byte
 }
 
-// A Result is what a part did, to which shards. Its fields are those of the JSON form.
+// A Result lists the shards of a part. Its fields are also the JSON that the command prints.
 type Result struct {
-	Written  []string `json:"written"`  // by this run
-	Found    []string `json:"found"`    // of this part, written by an earlier one
-	Complete bool     `json:"complete"` // the whole checkpoint is
+	Written  []string `json:"written"`  // names of the shards that this run has written
+	Found    []string `json:"found"`    // names of the shards that an earlier run of the part has written
+	Complete bool     `json:"complete"` // whether the whole checkpoint is complete
 }
 
-// Do does a part. Killed at any point, it can be done again; it can be done several times
-// at once, and after the end.
+// Do does a part. If it is killed at any point, it can be done again. It can also be done several
+// times concurrently, and after the checkpoint is complete.
 func (j *Job) Do() (*Result, error) {
 	if err := j.plan(); err != nil {
 		return nil, Refuse(err)
 	}
+	result, err := j.together()
+	if err == nil && result.Complete {
+		dest.SweepAlone(j.To) // succeeds for the last of several parts that run
+	}
+	return result, err
+}
+
+// together does a part whose plan is complete. Other parts may run at the same time, but no other
+// program that writes to the folder.
+func (j *Job) together() (*Result, error) {
+	unlock, err := j.To.Lock(true)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := j.agree(); err != nil {
 		return nil, err
 	}
@@ -70,7 +90,7 @@ func (j *Job) Do() (*Result, error) {
 	return result, err
 }
 
-// plan completes the plan.
+// plan completes j.Plan, and makes the index.
 func (j *Job) plan() error {
 	j.Plan.Form = planVersion
 	headers := make(map[string]*safetensors.Header)
@@ -83,16 +103,13 @@ func (j *Job) plan() error {
 		headers[name] = h
 	}
 	if j.Index != "" {
-		index, err := safetensors.NewIndex(maps.All(headers))
-		if err != nil {
-			return err
-		}
-		if j.index, err = index.AppendBinary(nil); err != nil {
+		var err error
+		if j.index, err = dest.IndexOf(headers, j.Parameters); err != nil {
 			return err
 		}
 	}
 	stored, err := decode(j.Plan.encode())
-	if err == nil { // JSON replaces what is not UTF-8, as names of files may be
+	if err == nil { // JSON replaces bytes that are not UTF-8, which names of files may have
 		j.Plan.Flags, j.Plan.Source = stored.Flags, stored.Source
 	}
 	return err

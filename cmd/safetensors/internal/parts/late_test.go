@@ -143,7 +143,7 @@ func TestDifferences(t *testing.T) {
 		p.Source = append(p.Source, storage.Pin{Name: fmt.Sprint("x", n)})
 		more := ""
 		if n < 5 {
-			want += fmt.Sprintf("; it knows no x%d in SRC", n)
+			want += fmt.Sprintf("; its SRC lacks x%d", n)
 		} else {
 			more = fmt.Sprintf("; and %d more", n-4)
 		}

@@ -16,24 +16,24 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// PlanName is the name of the file with the plan, in the folder that the parts fill. It
-// stays there: it says what the checkpoint was made of.
+// PlanName is the name of the file with the plan, in the folder that the parts fill. The file stays
+// in the folder, as a record of the source of the checkpoint.
 const PlanName = ".safetensors-plan.json"
 
-// planVersion is that of the form of a Plan.
+// planVersion is the version of the JSON of a Plan.
 const planVersion = 1
 
-// A Plan is what all parts must agree about. The number of parts is not in it: the shards
-// are the same for any.
+// A Plan holds all that parts must agree about. It does not contain the number of parts, because
+// the shards are the same for any number.
 type Plan struct {
 	Form    int                 `json:"plan"`    // planVersion
-	Command string              `json:"command"` // its version
-	Flags   map[string][]string `json:"flags"`   // those that make a difference
+	Command string              `json:"command"` // version of the command
+	Flags   map[string][]string `json:"flags"`   // flags that make a difference
 	Source  []storage.Pin       `json:"source"`
 	Shards  []Shard             `json:"shards"` // sorted by name
 
-	// Stale are the shards that another plan left under names of this one, with
-	// their versions. They count for nothing. Parts need not agree about them.
+	// Stale maps shards that another plan has left under names of this plan to their versions. Such
+	// a shard does not count as written. Parts need not agree about Stale.
 	Stale map[string]string `json:"stale,omitempty"`
 }
 
@@ -41,10 +41,10 @@ type Plan struct {
 type Shard struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
-	Header string `json:"header"` // the SHA-256 of its first bytes, up to the data, in hex
+	Header string `json:"header"` // SHA-256 sum, in hexadecimal, of the file up to its data
 }
 
-// shardOf describes a file of tensors.
+// shardOf describes the file with these tensors. It reads no data.
 func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[string]string) (Shard, *safetensors.Header, error) {
 	f, err := safetensors.FileOf(tensors, metadata, nil)
 	if err != nil {
@@ -62,12 +62,12 @@ func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[st
 func sum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 func (p *Plan) encode() []byte {
-	text, _ := json.Marshal(p) // of texts and numbers, which it can
+	text, _ := json.Marshal(p) // never fails for texts and numbers
 	return append(text, '\n')
 }
 
-// decode reads a plan. It returns one of another form without an error, because that
-// cannot be understood but named.
+// decode reads a plan. A plan of another version is not an error, so that the caller can name its
+// version.
 func decode(text []byte) (*Plan, error) {
 	p := new(Plan)
 	if err := json.Unmarshal(text, p); err != nil || p.Form == 0 {
@@ -76,7 +76,8 @@ func decode(text []byte) (*Plan, error) {
 	return p, nil
 }
 
-// differences says in what a plan differs from one that was stored before.
+// differences returns an error that lists the differences from a plan that was stored before, or
+// nil if there are none.
 func (p *Plan) differences(stored *Plan) error {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -84,7 +85,7 @@ func (p *Plan) differences(stored *Plan) error {
 	case p.Form != stored.Form:
 		return fmt.Errorf("it has the form %d, not %d", stored.Form, p.Form)
 	case p.Command != stored.Command:
-		add("it is of safetensors %s, not %s", term.Clean(stored.Command), p.Command)
+		add("it was made by safetensors %s, not %s", term.Clean(stored.Command), p.Command)
 	}
 	for _, name := range union(p.Flags, stored.Flags) {
 		if there, here := stored.Flags[name], p.Flags[name]; !slices.Equal(there, here) {
@@ -97,7 +98,7 @@ func (p *Plan) differences(stored *Plan) error {
 		now, found := here[name]
 		switch {
 		case !planned:
-			add("it knows no %s in SRC", term.Name(name))
+			add("its SRC lacks %s", term.Name(name))
 		case !found:
 			add("its SRC has %s", term.Name(name))
 		case was != now:
@@ -105,7 +106,7 @@ func (p *Plan) differences(stored *Plan) error {
 		}
 	}
 	if len(all) == 0 && !slices.Equal(p.Shards, stored.Shards) {
-		add("its shards are others")
+		add("its shards differ")
 	}
 	const most = 5
 	if len(all) > most {
@@ -138,8 +139,8 @@ func union[V any](a, b map[string]V) []string {
 	return slices.Compact(names)
 }
 
-// complete reports whether a listed file may be a shard: by its size, and because it is
-// not stale.
+// complete reports whether a shard may be complete: files contains it with the right size, and it
+// is not stale.
 func (p *Plan) complete(s Shard, files map[string]dest.Stored) bool {
 	file, found := files[s.Name]
 	stale, left := p.Stale[s.Name]

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// check reports whether a shard is there: its length and its header are those of the
-// plan.
+// check reports whether a shard is complete: its length and its header are those in the plan.
 func (j *Job) check(s Shard, files map[string]dest.Stored) (bool, error) {
 	if !j.Plan.complete(s, files) {
 		return false, nil
@@ -27,7 +26,7 @@ func (j *Job) check(s Shard, files map[string]dest.Stored) (bool, error) {
 	return err == nil && sum(start) == s.Header, err
 }
 
-// write writes the shards of the part that are not there.
+// write writes those shards of the part that are not complete.
 func (j *Job) write() (*Result, error) {
 	files, err := j.To.Files("", false)
 	if err != nil {
@@ -53,7 +52,7 @@ func (j *Job) write() (*Result, error) {
 		}
 	}
 	j.Begin(size)
-	var group errgroup.Group // which writes the others, too, after the error of one
+	var group errgroup.Group // writes the other shards even after an error of one
 	group.SetLimit(min(j.AtOnce, j.To.AtOnce()))
 	for _, s := range todo {
 		group.Go(func() error { return j.writeShard(s) })
@@ -61,9 +60,9 @@ func (j *Job) write() (*Result, error) {
 	return result, group.Wait()
 }
 
-// writeShard writes a shard, and just before the only one appears, the files next to it. If
-// that fails, another run of the part may have done it, and have swept the temporary files of
-// this one.
+// writeShard writes a shard. If it is the only shard, it also writes the files next to the weights,
+// just before the shard appears. If that fails, another run of the part may have written the shard,
+// and removed the temporary files of this run.
 func (j *Job) writeShard(s Shard) error {
 	err := j.To.WriteShard(s.Name, dest.Shard{Tensors: j.Shards[s.Name]}, j.Metadata, func() error {
 		err := j.stillPlanned()
@@ -83,11 +82,11 @@ func (j *Job) writeShard(s Shard) error {
 	return err
 }
 
-// errReplaced is the error of a part that knows less of stale shards than the plan.
+// errReplaced is the error of a part whose list of stale shards is older than that in the folder.
 var errReplaced = errors.New("another job has replaced the plan, and this one has replaced that")
 
-// stillPlanned checks that the plan is still there, and the source what it was: before a
-// shard appears, which may be hours after the part began.
+// stillPlanned checks that the plan is still stored, and that the source is unchanged. It is called
+// before a shard appears, which may be hours after the part began.
 func (j *Job) stillPlanned() error {
 	if err := j.Unchanged(); err != nil {
 		return err
@@ -109,8 +108,8 @@ func (j *Job) stillPlanned() error {
 	return nil
 }
 
-// finish makes the folder a checkpoint if all its shards are there. Of parts that end at
-// the same time, each has written its shards before, so that the last one sees them all.
+// finish completes the checkpoint if all its shards are complete. If several parts end at the same
+// time, each has written its shards before it calls finish, so that the last part sees all shards.
 func (j *Job) finish() (complete bool, err error) {
 	files, err := j.To.Files("", true)
 	if err != nil {
@@ -124,14 +123,10 @@ func (j *Job) finish() (complete bool, err error) {
 	} else if complete, err = j.checkAll(files); complete && j.Index != "" {
 		err = j.commit()
 	}
-	if err != nil || !complete {
-		return false, err
-	}
-	j.To.Sweep()
-	return true, nil
+	return err == nil && complete, err
 }
 
-// checkAll checks all shards, those that this run has written or found, too.
+// checkAll checks all shards, even those that this run has written or found.
 func (j *Job) checkAll(files map[string]dest.Stored) (bool, error) {
 	all := make([]bool, len(j.Plan.Shards))
 	err := parallel.Do(8, int64(len(all)), func(i int64) (err error) {
@@ -141,8 +136,8 @@ func (j *Job) checkAll(files map[string]dest.Stored) (bool, error) {
 	return err == nil && !slices.Contains(all, false), err
 }
 
-// commit writes what comes after the shards: the index last. If that fails, another part
-// may have done it.
+// commit writes the files after the shards, with the index last. If that fails, another part may
+// have written them.
 func (j *Job) commit() error {
 	err := j.stillPlanned()
 	if err == nil {

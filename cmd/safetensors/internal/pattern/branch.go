@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// A Branch is some names that begin with the same parts, which dots separate: a range of the
-// sorted names. A tree with a node for each part of each name could have twenty times as many
-// nodes as names.
+// A Branch consists of names that begin with the same parts, which are separated by dots. It is a
+// range of all sorted names. A tree with a node for each part of each name could have twenty times
+// as many nodes as there are names.
 type Branch struct {
-	Members []int  // the numbers of the names, sorted by these
-	Name    string // the parts that they begin with
-	Start   int    // of the last one, in Name
+	Members []int  // indices of the names, in the order of the sorted names
+	Name    string // the parts with which all names of the branch begin
+	Start   int    // offset in Name at which the last part starts
 
 	names        []string
 	parts, limit int
 }
 
-// Tree returns the Branch of all names. They are split into at most limit parts, of which the
-// last is the rest.
+// Tree returns the Branch of all names. A name is split into at most limit parts, of which the last
+// is the rest of the name.
 func Tree(names []string, limit int) Branch {
 	b := Branch{Members: make([]int, len(names)), names: names, limit: limit}
 	for i := range names {
@@ -29,8 +29,8 @@ func Tree(names []string, limit int) Branch {
 	return b
 }
 
-// compareParts compares names part by part, so that those that begin with the same parts are
-// together.
+// compareParts compares names part by part, so that names that begin with the same parts are
+// adjacent.
 func compareParts(a, b string) int {
 	i := 0
 	for i < min(len(a), len(b)) && a[i] == b[i] {
@@ -41,8 +41,8 @@ func compareParts(a, b string) int {
 	return cmp.Or(cmp.Compare(restA, restB), cmp.Compare(len(a), len(b)))
 }
 
-// Named returns the number of the name that has no parts but those of the branch, or -1. It is
-// the first of Members.
+// Named returns the index of the name that equals b.Name, or -1 if there is none. It is the first
+// of Members.
 func (b Branch) Named() int {
 	if b.parts > 0 && len(b.Members) > 0 && len(b.names[b.Members[0]]) == len(b.Name) {
 		return b.Members[0]
@@ -50,7 +50,7 @@ func (b Branch) Named() int {
 	return -1
 }
 
-// Split returns the branches below, sorted by name: of all members but Named.
+// Split returns the branches below b, sorted by name. They contain all members except Named.
 func (b Branch) Split() (below []Branch) {
 	rest, start := b.Members, 0
 	if b.parts > 0 {
@@ -73,7 +73,8 @@ func (b Branch) Split() (below []Branch) {
 	return below
 }
 
-// end returns where the part of a name ends that is the last of the branch.
+// end returns the offset in name, which is one of the names of b, at which the branch's last part
+// ends.
 func (b Branch) end(name string) int {
 	if dot := strings.IndexByte(name[b.Start:], '.'); dot >= 0 && b.parts < b.limit {
 		return b.Start + dot

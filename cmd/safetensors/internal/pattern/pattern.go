@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// A Glob selects names. In it * stands for any characters, ? for one and [a-z] for
-// one of several. A Glob without these also selects all names below it: model.layers.0
-// selects model.layers.0.mlp.weight. With a dot at its end, as a shell may complete it,
-// only those below it.
+// A Glob selects names. In a Glob, * stands for any characters, ? for one character, and [a-z] for
+// one of several. A Glob without such characters also selects all names below it: model.layers.0
+// selects model.layers.0.mlp.weight. If it ends in a dot, as the completion of a shell may leave
+// it, it selects only the names below it.
 type Glob struct {
 	text string
 	re   *regexp.Regexp
 }
 
-// globPart is what stands for other characters in a Glob, or what stands for itself.
+// globPart matches a part of a Glob: a wildcard, or plain text.
 var globPart = regexp.MustCompile(`[*?]|\[[^\]]+\]|[^*?[]+|\[`)
 
-// ParseGlob returns the Glob with that text.
+// ParseGlob parses a Glob.
 func ParseGlob(text string) (Glob, error) {
 	open := false
 	expression := globPart.ReplaceAllStringFunc(text, func(part string) string {
@@ -57,11 +57,18 @@ func ParseGlob(text string) (Glob, error) {
 	return Glob{text, re}, nil
 }
 
-// A Selection is the names that one of some Globs selects and none of some others.
+// Matches reports whether the Glob selects a name.
+func (g Glob) Matches(name string) bool { return g.re.MatchString(name) }
+
+// String returns the text of the Glob.
+func (g Glob) String() string { return g.text }
+
+// A Selection selects the names that match one of the Globs in only, and none of the Globs in
+// except.
 type Selection struct{ only, except []Glob }
 
-// ParseSelection returns the selection of these patterns. Without any in only, it
-// starts from all names.
+// ParseSelection returns the Selection with these patterns. If only is empty, it selects all names
+// that except does not exclude.
 func ParseSelection(only, except []string) (s Selection, err error) {
 	if s.only, err = Each(only, ParseGlob); err == nil {
 		s.except, err = Each(except, ParseGlob)
@@ -69,7 +76,7 @@ func ParseSelection(only, except []string) (s Selection, err error) {
 	return s, err
 }
 
-// Each parses several texts.
+// Each calls parse for each text and returns the results.
 func Each[T any](texts []string, parse func(text string) (T, error)) (all []T, err error) {
 	for _, text := range texts {
 		x, err := parse(text)
@@ -81,13 +88,13 @@ func Each[T any](texts []string, parse func(text string) (T, error)) (all []T, e
 	return all, nil
 }
 
-// Of returns the names that are selected. A pattern that no name matches is an
-// error: it is a typing error more often than not.
+// Of returns the selected names. A pattern that matches no name is an error, because it is probably
+// a typing error.
 func (s Selection) Of(names []string) (selected []string, err error) {
 	used := make(map[string]bool)
 	matches := func(globs []Glob, name string) (any bool) {
 		for _, g := range globs {
-			if g.re.MatchString(name) {
+			if g.Matches(name) {
 				used[g.text] = true
 				any = true
 			}
@@ -102,17 +109,17 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 	}
 	for _, g := range slices.Concat(s.only, s.except) {
 		if !used[g.text] {
-			return nil, fmt.Errorf("no tensor matches %q%s", g.text, Suggest(g.text, withModules(names)))
+			return nil, &NoMatch{g, names}
 		}
 	}
 	return selected, nil
 }
 
-// maxModules is more modules than models have.
+// maxModules limits the number of modules among the suggestions. Models have fewer.
 const maxModules = 1 << 17
 
-// withModules returns names and what they are below: model.layers of
-// model.layers.0.weight. Long names, of strangers, are left out, and modules beyond
+// withModules returns names and the modules that contain them: model.layers and model for
+// model.layers.0. It leaves out very long names, which only hostile files have, and modules beyond
 // maxModules.
 func withModules(names []string) []string {
 	const maxLen = 1000
@@ -127,18 +134,17 @@ func withModules(names []string) []string {
 	return all
 }
 
-// A Rename replaces a part of names, as the command s of sed does.
+// A Rename replaces a part of names, like the command s of sed.
 type Rename struct {
 	re  *regexp.Regexp
-	to  string // as Expand of package regexp takes it
+	to  string // replacement in the syntax of Expand of package regexp
 	all bool
 
 	text string
 }
 
-// ParseRename parses s/REGEXP/REPLACEMENT/ with the flags g and i. Any character can
-// take the place of the slash. In the replacement, & and \0 stand for the match and
-// \1 to \9 for a group.
+// ParseRename parses s/REGEXP/REPLACEMENT/ with the flags g and i. Any character can be used
+// instead of the slash. In the replacement, & and \0 stand for the match, and \1 to \9 for a group.
 func ParseRename(text string) (Rename, error) {
 	fail := func(why string) (Rename, error) {
 		return Rename{}, fmt.Errorf("%q is not s/REGEXP/REPLACEMENT/: %s", text, why)
@@ -147,18 +153,18 @@ func ParseRename(text string) (Rename, error) {
 	switch {
 	case !ok || rest == "":
 		return fail("it does not start with s/")
-	case !utf8.ValidString(rest): // as names are
+	case !utf8.ValidString(rest): // because names are valid UTF-8
 		return fail("it is not valid UTF-8")
 	}
 	delimiter, n := utf8.DecodeRuneInString(rest)
 	if delimiter == '\\' || delimiter == utf8.RuneError {
-		return fail("that is no delimiter")
+		return fail("its delimiter is invalid")
 	}
 	d := regexp.QuoteMeta(string(delimiter))
 	part := `((?:[^\\` + d + `]|\\.)*)` // a backslash escapes the delimiter
 	parts := regexp.MustCompile(`(?s)\A` + part + d + part + d + part + `\z`).FindStringSubmatch(rest[n:])
 	if parts == nil {
-		return fail(fmt.Sprintf("it has not three parts, which end with %c", delimiter))
+		return fail(fmt.Sprintf("it does not have three parts that end with %c", delimiter))
 	}
 	unescape := strings.NewReplacer(`\\`, `\\`, `\`+string(delimiter), string(delimiter))
 	r := Rename{text: text}
@@ -184,10 +190,11 @@ func ParseRename(text string) (Rename, error) {
 	return r, nil
 }
 
-// special is what stands for something else in a replacement of sed or of package regexp.
+// special matches text with a special meaning in a replacement of sed or of package regexp.
 var special = regexp.MustCompile(`(?s)\\.|[&$]`)
 
-// replacement translates a replacement of sed to one of package regexp.
+// replacement translates a replacement of sed to one of package regexp. groups is the number of
+// groups of the expression.
 func replacement(text string, groups int) (to string, err error) {
 	to = special.ReplaceAllStringFunc(text, func(s string) string {
 		escaped, ok := strings.CutPrefix(s, `\`)
@@ -200,7 +207,7 @@ func replacement(text string, groups int) (to string, err error) {
 			}
 			return "${" + escaped + "}"
 		case ok && ('a' <= escaped[0] && escaped[0] <= 'z' || 'A' <= escaped[0] && escaped[0] <= 'Z'):
-			err = fmt.Errorf(`there is no %s in a replacement`, s) // some seds have \n and \U
+			err = fmt.Errorf(`there is no %s in a replacement`, s) // some versions of sed have \n and \U
 		}
 		return strings.ReplaceAll(escaped, "$", "$$")
 	})
@@ -219,8 +226,8 @@ func (r Rename) Apply(name string) string {
 	return string(r.re.ExpandString([]byte(name[:m[0]]), r.to, name, m)) + name[m[1]:]
 }
 
-// RenameAll returns the new names after several renames, one after another. Each has to match one
-// of the names, and the new ones have to differ.
+// RenameAll applies several renames, one after another, and returns the new names in the order of
+// names. It is an error if a rename matches no name, or if two new names are equal.
 func RenameAll(names []string, renames []Rename) ([]string, error) {
 	renamed := slices.Clone(names)
 	for _, r := range renames {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestGlob has globs, and names that they select or do not.
 func TestGlob(t *testing.T) {
 	for _, c := range []struct {
 		glob, name string
@@ -52,6 +53,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
+// TestRename has expressions in the manner of sed, and what they make of a name.
 func TestRename(t *testing.T) {
 	for _, c := range []struct{ rename, name, want string }{
 		{"s/a/b/", "aa", "ba"},
@@ -92,6 +94,8 @@ func TestRename(t *testing.T) {
 	}
 }
 
+// TestSelection: a name is selected if a pattern selects it and no exception does; a pattern
+// without a name is an error.
 func TestSelection(t *testing.T) {
 	names := []string{"a.x", "a.y", "b.x", "c"}
 	for _, c := range []struct{ only, except, want []string }{

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Suggest returns a question after a name that is not among some names: ", did you mean
-// …?" with the nearest one. It is empty if none is near.
+// Suggest returns a question with the nearest of names, to be printed after a name that is not
+// among them: ", did you mean …?". It returns "" if none is near.
 func Suggest(name string, names []string) string {
-	best, distance := "", len(name)/3+1 // more than that is another name
+	best, distance := "", len(name)/3+1 // a candidate at a greater distance is a different name
 	for _, candidate := range names {
 		if d := Distance(strings.ToLower(name), strings.ToLower(candidate), distance); d < distance {
 			best, distance = candidate, d
@@ -28,8 +28,8 @@ func Suggest(name string, names []string) string {
 	return fmt.Sprintf(", did you mean %q?", best)
 }
 
-// Distance returns how many bytes have to be inserted, removed or replaced to make b
-// of a (Levenshtein, 1966), or most if it is at least that.
+// Distance returns how many bytes must be inserted, removed or replaced to turn a into b
+// (Levenshtein, 1966). If that is most or more, it returns most.
 func Distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

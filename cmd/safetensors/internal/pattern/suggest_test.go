@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestSuggest has misspelt names, and the name that is suggested for each.
 func TestSuggest(t *testing.T) {
 	names := []string{"model.embed_tokens.weight", "model.layers.0.mlp.weight", "lm_head.weight"}
 	for name, want := range map[string]string{
@@ -25,6 +26,8 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
+// TestDistance has the edit distance of some words, which does not depend on their order and stops
+// at the limit.
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -1,5 +1,5 @@
-// Package pythontest is for tests against Python packages, which define formats: it runs
-// them, and compares tensors with those of a safetensors file.
+// Package pythontest is for tests against Python packages that define formats. It runs scripts, and
+// compares tensors with those of a safetensors file.
 package pythontest
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Run runs a script with the interpreter that an environment variable such as
-// SAFETENSORS_TORCH names by its absolute path, if it has the modules, separated by
-// commas. Otherwise the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH, and so
-// on, is 1.
+// Run runs a Python script. variable is the name of an environment variable, such as
+// SAFETENSORS_TORCH, that contains the absolute path of the interpreter. modules are the modules
+// that the script needs, separated by commas. If they are missing, the test is skipped, or fails if
+// SAFETENSORS_REQUIRE_TORCH, and so on, is 1.
 func Run(t *testing.T, variable, modules string, args ...string) {
 	t.Helper()
 	python := os.Getenv(variable)
@@ -33,12 +33,12 @@ func Run(t *testing.T, variable, modules string, args ...string) {
 		}
 		t.Skip(message)
 	}
-	// -B: no __pycache__ next to the scripts.
+	// The flag -B prevents a __pycache__ next to the scripts.
 	out, err = exec.Command(python, append([]string{"-B"}, args...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
-// RequireSame compares tensors and metadata with those of a safetensors file: names,
+// RequireSame requires that tensors and metadata equal those of a safetensors file: in names,
 // dtypes, shapes and bytes.
 func RequireSame(t *testing.T, file string, tensors map[string]safetensors.Tensor, metadata map[string]string) {
 	t.Helper()

@@ -1,6 +1,7 @@
-// Package report draws pages that show a checkpoint, or how two of them differ. A page is
-// one file of HTML that loads nothing and shows only text that html/template has escaped:
-// the names in it are those of strangers.
+// Package report draws pages that show a checkpoint, or the differences between two checkpoints. A
+// page is one HTML file that loads no other file. The names in it are untrusted, so all text goes
+// through html/template, and the content security policy of a page allows no script except the one
+// of this package.
 package report
 
 import (
@@ -8,25 +9,25 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"fmt"
 	"html/template"
 	"io"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// maxRows limits the table of a page: a row takes about a kilobyte.
+// maxRows limits the rows that a page shows at once: a row takes about a kilobyte, and more rows
+// make browsers slow.
 const maxRows = 2000
 
-// A Tensor is a tensor and the summary of its values. Its fields are those of the JSON of
-// stats.
+// A Tensor is a tensor and the summary of its values. Its fields are also the JSON that stats
+// prints.
 type Tensor struct {
 	Name  string            `json:"name"`
 	DType safetensors.DType `json:"dtype"`
@@ -34,6 +35,16 @@ type Tensor struct {
 	Bytes int64             `json:"-"`
 	stats.Summary
 }
+
+// An Origin describes where a page comes from. The foot of the page shows it.
+type Origin struct {
+	Date    time.Time
+	Version string // version of the program
+	Command string // the command line, without secrets
+}
+
+// Day returns the date in UTC, as the page shows it.
+func (o Origin) Day() string { return o.Date.UTC().Format("2006-01-02 15:04 UTC") }
 
 //go:embed page.html
 var page string
@@ -45,17 +56,22 @@ var style string
 var script string
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes": term.Bytes,
-	"count": term.Count,
-	"name":  term.Name,
-	"short": func(s string) string { return term.Quote(s, term.ValueLimit) },
-	"shape": term.Shape,
-	"exact": exact, "figure": figure,
-	"bars":  bars,
-	"style": func() template.CSS { return template.CSS(style) },
+	"bytes":  term.Bytes,
+	"count":  term.Count,
+	"number": func(n int) string { return term.Count(int64(n)) },
+	"name":   term.Name, "clean": term.Clean,
+	"short":   func(s string) string { return term.Quote(s, term.ValueLimit) },
+	"shape":   term.Shape,
+	"exact":   exact,
+	"figure":  figure,
+	"percent": percent,
+	"bars":    bars,
+	"zeroIn":  zeroIn,
+	"tallest": tallest,
+	"style":   func() template.CSS { return template.CSS(style) },
 
-	// The policy of a page lets browsers load nothing and run only the script of this package,
-	// should a name ever pass for HTML.
+	// Even if a name passes for HTML, the policy of a page lets browsers load nothing, and run only
+	// the script of this package.
 	"script": func() template.JS { return template.JS(script) },
 	"scriptHash": func() string {
 		sum := sha256.Sum256([]byte(script))
@@ -63,50 +79,59 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	},
 }).Parse(page))
 
-// Checkpoint writes the page of a checkpoint.
-func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summary) error {
-	kinds := dtypesOf(tensors, numbered(tensors))
+// Checkpoint writes the page of a checkpoint with these tensors. total is the summary of all
+// values.
+func Checkpoint(w io.Writer, origin Origin, source string, tensors []Tensor, total stats.Summary) error {
+	kinds := dtypesOf(tensors, indices(tensors))
 	listed := largest(tensors)
 	data := struct {
 		Title  string
+		Origin Origin
 		Total  stats.Summary
 		Bytes  int64
 		DTypes []dtype
-		Boxes  []box
+		Maps   []treemap
 		Layers layerMap
 		Rows   []row
+		Most   int64 // bytes of the largest tensor
+		Rest   rest
 		Omitted
 	}{
-		Title: source, Total: total, DTypes: kinds,
-		Boxes:   treemap(tensors, kinds, listed),
+		Title: source, Origin: origin, Total: total, DTypes: kinds,
+		Maps:    treemaps(tensors, kinds),
 		Layers:  summaryMap(tensors),
+		Most:    1,
 		Omitted: Omitted{Listed: len(listed), All: len(tensors)},
 	}
-	most := int64(1)
+	for i := range tensors {
+		data.Bytes += tensors[i].Bytes
+		data.Most = max(data.Most, tensors[i].Bytes)
+	}
 	for _, i := range listed {
-		data.Rows = append(data.Rows, row{Tensor: &tensors[i], ID: i, Class: classOf(kinds, tensors[i].DType)})
-		most = max(most, tensors[i].Bytes)
+		t := &tensors[i]
+		share := int(math.Ceil(100 * float64(t.Bytes) / float64(data.Most)))
+		data.Rows = append(data.Rows, row{Tensor: t, ID: i, Class: classOf(kinds, t.DType), Share: share})
 	}
-	for i := range data.Rows {
-		data.Rows[i].Share = int(math.Ceil(100 * float64(data.Rows[i].Bytes) / float64(most)))
-	}
-	slices.SortStableFunc(data.Rows, func(a, b row) int { // layers.2 comes before layers.10
-		return slices.CompareFunc(strings.SplitN(a.Name, ".", maxDepth), strings.SplitN(b.Name, ".", maxDepth), compareParts)
-	})
-	for _, t := range tensors {
-		data.Bytes += t.Bytes
+	slices.SortStableFunc(data.Rows, func(a, b row) int { return compareNames(a.Name, b.Name) })
+	if data.Left() > 0 {
+		data.Rest = restOfCheckpoint(tensors, kinds, listed)
 	}
 	return pages.ExecuteTemplate(w, "checkpoint", data)
 }
 
-// Omitted says how many rows a table has of how many.
+// compareNames orders names as people do, so that layers.2 comes before layers.10.
+func compareNames(a, b string) int {
+	return slices.CompareFunc(strings.SplitN(a, ".", maxDepth), strings.SplitN(b, ".", maxDepth), compareParts)
+}
+
+// An Omitted counts the rows that a table lists, and all rows that there are.
 type Omitted struct{ Listed, All int }
 
-// Left returns the number of those that are left out.
+// Left returns how many rows the table leaves out.
 func (o Omitted) Left() int { return o.All - o.Listed }
 
-// numbered returns the numbers of all tensors.
-func numbered(tensors []Tensor) []int {
+// indices returns the indices of all tensors.
+func indices(tensors []Tensor) []int {
 	all := make([]int, len(tensors))
 	for i := range all {
 		all[i] = i
@@ -114,10 +139,10 @@ func numbered(tensors []Tensor) []int {
 	return all
 }
 
-// largest returns the numbers of the tensors that the table lists, sorted: those with NaN or
-// Inf, then the largest.
+// largest returns the sorted indices of the tensors that the table lists. It prefers tensors with
+// NaN or Inf, and then large tensors.
 func largest(tensors []Tensor) []int {
-	all := numbered(tensors)
+	all := indices(tensors)
 	slices.SortStableFunc(all, func(i, j int) int {
 		a, b := &tensors[i], &tensors[j]
 		return cmp.Or(cmp.Compare(min(b.NaN+b.Inf, 1), min(a.NaN+a.Inf, 1)), cmp.Compare(b.Bytes, a.Bytes))
@@ -127,46 +152,27 @@ func largest(tensors []Tensor) []int {
 	return all
 }
 
+// A row is a tensor in the table.
 type row struct {
 	*Tensor
-	ID    int
-	Class string
-	Share int // of the largest, in percent
+	ID    int    // index of the tensor, which is the ID of its row
+	Class string // CSS class for the color of its dtype
+	Share int    // size in percent of the largest tensor
 }
 
-// exact returns a number with all its digits, "" if it is not finite.
-func exact(f numbers.Float) string {
-	x := float64(f)
-	if x-x != 0 {
-		return ""
-	}
-	return strconv.FormatFloat(x, 'g', -1, 64)
-}
-
-// figure returns a number with a few digits.
-func figure(f numbers.Float) string {
-	switch x := float64(f); {
-	case math.IsNaN(x):
-		return "–"
-	case math.IsInf(x, 0):
-		return "∞"
-	default:
-		return strings.Replace(strconv.FormatFloat(x, 'g', 4, 64), "-", "−", 1)
-	}
-}
-
-// A dtype is how much of a checkpoint is of a dtype.
+// A dtype counts the tensors and the bytes of one dtype.
 type dtype struct {
 	DType   safetensors.DType
-	Class   string // of its color
+	Class   string // CSS class for its color
 	Tensors int
 	Bytes   int64
 }
 
-// colors is the number of colors for dtypes; the last one is for all others.
+// colors is the number of colors for dtypes. All dtypes beyond the first six share the last one.
 const colors = 7
 
-// dtypesOf returns the dtypes of the tensors with some numbers, that of most bytes first.
+// dtypesOf returns the dtypes of the tensors with these indices. The dtype with the most bytes
+// comes first.
 func dtypesOf(tensors []Tensor, members []int) []dtype {
 	var kinds []dtype
 	for _, member := range members {
@@ -186,32 +192,7 @@ func dtypesOf(tensors []Tensor, members []int) []dtype {
 	return kinds
 }
 
+// classOf returns the class of the color of d, which is one of kinds.
 func classOf(kinds []dtype, d safetensors.DType) string {
 	return kinds[slices.IndexFunc(kinds, func(k dtype) bool { return k.DType == d })].Class
-}
-
-// bars returns the path of a histogram in a picture of 100 × 24.
-func bars(h stats.Histogram) string {
-	if len(h.Counts) == 0 {
-		return ""
-	}
-	const width, height = 100, 24
-	least, most := float64(h.Edges[0]), float64(h.Edges[len(h.Edges)-1])
-	x := func(edge float64) float64 { // halves, because most-least could overflow
-		return width * ((edge/2 - least/2) / (most/2 - least/2))
-	}
-	if least/2 == most/2 {
-		x = func(float64) float64 { return width / 2 }
-	}
-	top := slices.Max(h.Counts)
-	var path []byte
-	for i, n := range h.Counts {
-		if n == 0 {
-			continue
-		}
-		left, right := x(float64(h.Edges[i])), x(float64(h.Edges[i+1]))
-		up := height - max(0.4, height*float64(n)/float64(top))
-		path = fmt.Appendf(path, "M%v %dV%vH%vV%d", round(left), height, round(up), round(max(right, left+1)), height)
-	}
-	return string(path)
 }

@@ -3,16 +3,21 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"html"
+	"maps"
 	"math"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,13 +32,16 @@ func summary(scale numbers.Float) stats.Summary {
 	return s
 }
 
+var origin = Origin{Date: time.Unix(1_800_000_000, 0), Version: "v1.2.3", Command: "safetensors stats 'a b'"}
+
 func checkpoint(t testing.TB, tensors []Tensor) string {
 	t.Helper()
 	var page bytes.Buffer
-	require.NoError(t, Checkpoint(&page, "model.safetensors", tensors, summary(1)))
+	require.NoError(t, Checkpoint(&page, origin, "model.safetensors", tensors, summary(1)))
 	return page.String()
 }
 
+// TestSize: a page has at most 15 MiB, whatever the number and the names of the tensors.
 func TestSize(t *testing.T) {
 	for _, c := range []struct {
 		title string
@@ -61,16 +69,17 @@ func TestSize(t *testing.T) {
 			require.Less(t, len(page), 15<<20)
 			require.Equal(t, maxRows, strings.Count(page, "<tr id="))
 			require.Contains(t, page, fmt.Sprintf(`<tr id="t%d">`, n/2), "the tensor with NaN")
-			require.Contains(t, page, fmt.Sprintf("leaves out %d", n-maxRows))
+			require.Contains(t, page, "leaves out "+term.Count(int64(n-maxRows)))
 
 			var comparison bytes.Buffer
-			require.NoError(t, (&Comparison{A: "a", B: "b", Pairs: pairs}).Draw(&comparison))
+			require.NoError(t, (&Comparison{A: "a", B: "b", Pairs: pairs}).Draw(&comparison, origin))
 			require.Less(t, comparison.Len(), 15<<20)
-			require.Contains(t, comparison.String(), fmt.Sprintf("leaves out %d", n-maxRows))
+			require.Contains(t, comparison.String(), "leaves out "+term.Count(int64(n-maxRows)))
 		})
 	}
 }
 
+// TestHostile: no name of a tensor, of a file or in metadata becomes markup, script or a link.
 func TestHostile(t *testing.T) {
 	var tensors []Tensor
 	var pairs []*Pair
@@ -84,9 +93,9 @@ func TestHostile(t *testing.T) {
 	}
 	for _, name := range evil {
 		var a, b bytes.Buffer
-		require.NoError(t, Checkpoint(&a, name, tensors, summary(1)))
+		require.NoError(t, Checkpoint(&a, Origin{Version: name, Command: name}, name, tensors, summary(1)))
 		value := name
-		require.NoError(t, (&Comparison{A: name, B: name, Pairs: pairs, Metadata: []Meta{{Key: name, A: &value}}}).Draw(&b))
+		require.NoError(t, (&Comparison{A: name, B: name, Pairs: pairs, Metadata: []Meta{{Key: name, A: &value}}}).Draw(&b, Origin{Version: name, Command: name}))
 		for _, page := range []string{a.String(), b.String()} {
 			require.Equal(t, 1, strings.Count(page, "<script"))
 			require.Equal(t, 1, strings.Count(page, "</script"))
@@ -99,41 +108,46 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestTreemap: boxes stay in the picture, and their areas are proportional to the bytes.
 func TestTreemap(t *testing.T) {
 	sizes := map[string]int64{
 		"model.embed": 4000, "model.layers.0.a": 1000, "model.layers.0.b": 3000, "model.layers.1.a": 1000, "model.layers.1.b": 3000,
 		"head": 4000, "empty": 0, "head.bias": 500, "tiny.0": 1, "tiny.1": 1, "tiny.2": 1,
 	}
 	var tensors []Tensor
-	var listed []int
 	total := int64(0)
 	for name, size := range sizes {
-		listed = append(listed, len(tensors))
 		tensors = append(tensors, Tensor{Name: name, DType: safetensors.F32, Bytes: size})
 		total += size
 	}
-	areas, links := make(map[string]float64), 0
-	for _, b := range treemap(tensors, dtypesOf(tensors, numbered(tensors)), listed) {
-		require.GreaterOrEqual(t, b.X, 0.0, b.Title)
-		require.GreaterOrEqual(t, b.Y, 0.0, b.Title)
-		require.LessOrEqual(t, b.X+b.W, mapWidth+0.2, b.Title)
-		require.LessOrEqual(t, b.Y+b.H, mapHeight+0.2, b.Title)
-		name, _, _ := strings.Cut(b.Title, "  ")
-		areas[name] = b.W * b.H
-		if b.Href != "" {
-			links++
-			require.Contains(t, sizes, name)
-			require.False(t, b.Group)
+	maps := treemaps(tensors, dtypesOf(tensors, indices(tensors)))
+	require.Len(t, maps, len(layouts))
+	for _, m := range maps {
+		areas, links := make(map[string]float64), 0
+		for _, b := range m.Boxes {
+			require.GreaterOrEqual(t, b.X, 0.0, b.Title)
+			require.GreaterOrEqual(t, b.Y, 0.0, b.Title)
+			require.LessOrEqual(t, b.X+b.W, m.Width+0.2, b.Title)
+			require.LessOrEqual(t, b.Y+b.H, m.Height+0.2, b.Title)
+			require.InDelta(t, b.X, b.Left*m.Width/100, 0.11, "the same in percent")
+			require.InDelta(t, b.W, b.Width*m.Width/100, 0.11, "the same in percent")
+			name, _, _ := strings.Cut(b.Title, "  ")
+			areas[name] = b.W * b.H
+			if b.ID >= 0 {
+				links++
+				require.Equal(t, tensors[b.ID].Name, name)
+				require.False(t, b.Group)
+			}
 		}
+		require.Equal(t, 7, links)
+		require.NotContains(t, areas, "empty")
+		require.NotContains(t, areas, "tiny.0", "too small")
+		all := m.Width * m.Height
+		require.InEpsilon(t, all*4000/float64(total), areas["head"], 0.01)
+		require.InEpsilon(t, all*12000/float64(total), areas["model"], 0.01)
+		require.InEpsilon(t, 3, areas["model.layers.1.b"]/areas["model.layers.1.a"], 0.1)
 	}
-	require.Equal(t, 7, links)
-	require.NotContains(t, areas, "empty")
-	require.NotContains(t, areas, "tiny.0", "too small")
-	all := float64(mapWidth * mapHeight)
-	require.InDelta(t, all*4000/float64(total), areas["head"], 200)
-	require.InDelta(t, all*12000/float64(total), areas["model"], 400)
-	require.InEpsilon(t, 3, areas["model.layers.1.b"]/areas["model.layers.1.a"], 0.1)
-	require.Empty(t, treemap([]Tensor{{Name: "x"}}, nil, nil))
+	require.Empty(t, treemaps([]Tensor{{Name: "x"}}, nil))
 }
 
 // TestTreemapOfStrangers: names of many parts cost no node for each.
@@ -142,13 +156,15 @@ func TestTreemapOfStrangers(t *testing.T) {
 	for i := range 10_000 {
 		tensors = append(tensors, Tensor{Name: fmt.Sprint(i, strings.Repeat(".a", 19)), DType: safetensors.F32, Bytes: 4})
 	}
+	tree := pattern.Tree(namesOf(tensors), maxDepth)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	require.Len(t, treemap(tensors, dtypesOf(tensors, numbered(tensors)), nil), 1)
+	require.Len(t, draw(tensors, dtypesOf(tensors, indices(tensors)), tree, layouts[0]), 1)
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
 
+// TestSplit splits names of tensors into the prefix, the number of the layer and the module.
 func TestSplit(t *testing.T) {
 	for name, want := range map[string][]any{
 		"model.layers.3.mlp.up.weight":     {"model.layers", 3, "mlp.up.weight", true},
@@ -197,6 +213,7 @@ func TestPooled(t *testing.T) {
 	require.Equal(t, "--f0:100%;--f1:100%;", string(x.Cells[1].Style))
 }
 
+// TestBars draws histograms, also of equal numbers and of numbers whose difference overflows.
 func TestBars(t *testing.T) {
 	least := math.SmallestNonzeroFloat64
 	require.Equal(t, "M50 24V0H51V24", bars(stats.Histogram{Edges: []numbers.Float{0, numbers.Float(least)}, Counts: []int64{7}}))
@@ -216,6 +233,7 @@ func names(page string) (all []string) {
 	return all
 }
 
+// TestNaturalOrder: the table sorts numbers in names as numbers, and links find their rows.
 func TestNaturalOrder(t *testing.T) {
 	want := []string{"layers.1a.x", "layers.a", "norm"}
 	for _, i := range []string{"10", "2", "02", "0"} {
@@ -230,6 +248,8 @@ func TestNaturalOrder(t *testing.T) {
 	require.Regexp(t, `<tr id="t4"><th scope="row">layers.0.x<`, page, "links find their rows")
 }
 
+// TestComparisonByChange: the table of a comparison starts with the largest change, after those
+// that are not known, and the map has one scale for all changes.
 func TestComparisonByChange(t *testing.T) {
 	changes := []numbers.Float{0.02, 0.08, numbers.Float(math.NaN()), 0.04, 0}
 	one := &Type{DType: safetensors.F32, Shape: []int{1}}
@@ -239,13 +259,13 @@ func TestComparisonByChange(t *testing.T) {
 		pairs = append(pairs, &Pair{Name: fmt.Sprintf("h.%d.w", i), A: one, B: one, Different: change != 0, Change: change})
 	}
 	var page bytes.Buffer
-	require.NoError(t, (&Comparison{A: "a", B: "b", Pairs: pairs}).Draw(&page))
+	require.NoError(t, (&Comparison{A: "a", B: "b", Pairs: pairs}).Draw(&page, origin))
 	_, table, _ := strings.Cut(page.String(), `id="tensors"`)
 	require.Equal(t, []string{"h.2.w", "h.1.w", "h.3.w", "h.0.w", pairs[0].Name}, names(table))
 	require.Equal(t, 4, strings.Count(table, ">same<"))
-	require.Contains(t, table, `aria-sort="descending">relative change<`)
+	require.Contains(t, table, `aria-sort="descending">change<`)
 	m := changeMap(pairs[1:])
-	require.Equal(t, []scale{{"relative change", 0, 0.08}}, m.Figures)
+	require.Equal(t, []scale{{Label: "change", High: 0.08}}, m.Scales)
 	var styles []string
 	for _, c := range m.Grids[0].Modules[0].Cells {
 		styles = append(styles, string(c.Style))
@@ -258,12 +278,222 @@ func TestAccessible(t *testing.T) {
 	page := checkpoint(t, []Tensor{{Name: "a.0.x", DType: safetensors.F32, Bytes: 4}, {Name: "a.1.x", DType: safetensors.F32, Bytes: 4}})
 	var comparison bytes.Buffer
 	value := "x"
-	require.NoError(t, (&Comparison{Pairs: []*Pair{{Name: "x", A: new(Type), Different: true}}, Metadata: []Meta{{Key: "k", A: &value}}}).Draw(&comparison))
+	require.NoError(t, (&Comparison{Pairs: []*Pair{{Name: "x", A: new(Type), Different: true}}, Metadata: []Meta{{Key: "k", A: &value}}}).Draw(&comparison, origin))
 	for _, page := range []string{page, comparison.String()} {
 		require.NotRegexp(t, `<th(>| [^s])`, page)
 		require.NotRegexp(t, `animat|transition|scroll-behavior|scrollIntoView`, page)
 	}
-	require.Regexp(t, `<a href="#t0" aria-label="a.0.x  F32 \[\], 4 B">`, page)
-	require.Equal(t, 2, strings.Count(page, `<a href="#t`))
-	require.Equal(t, 2, strings.Count(page, `<td class="cell" style="--f0:0%;--f1:0%;" aria-label="a.`))
+	require.Equal(t, len(layouts), len(regexp.MustCompile(`<a class="d0" href="#t0" style="[^"]*" aria-label="a.0.x  F32 \[\], 4 B">`).FindAllString(page, -1)))
+	require.Equal(t, 2*len(layouts), strings.Count(page, `href="#t`)-strings.Count(page, `href="#tensors"`))
+	require.Len(t, regexp.MustCompile(`<td class="cell[^"]*" style="--f0:0%;--f1:0%;" data-id="t[01]" aria-label="a.`).FindAllString(page, -1), 2)
+}
+
+// TestLogScale: a span of 2 % does not get the contrast of a factor of 2, what is a millionth of the
+// largest value looks like the least, and zero and NaN are not on the scale.
+func TestLogScale(t *testing.T) {
+	s := logScale("std", []float64{1, 1.02, 0})
+	require.True(t, s.Log)
+	require.InEpsilon(t, 2, float64(s.High/s.Low), 1e-9)
+	require.InEpsilon(t, math.Sqrt(1.02), float64(s.Middle()), 1e-9)
+	require.InDelta(t, math.Log2(1.02), s.share(1.02)-s.share(1), 1e-9)
+	s = logScale("std", []float64{0.01, 1, math.Inf(1)})
+	require.Equal(t, []numbers.Float{0.01, 1}, []numbers.Float{s.Low, s.High})
+	require.InDelta(t, 0.5, s.share(0.1), 1e-9)
+	require.False(t, s.Less)
+	s = logScale("std", []float64{1e-9, 1})
+	require.Equal(t, []numbers.Float{1e-6, 1}, []numbers.Float{s.Low, s.High})
+	require.True(t, s.Less)
+	require.Zero(t, logScale("std", []float64{0}).High)
+	s = logScale("std", []float64{math.MaxFloat64, math.MaxFloat64})
+	require.False(t, math.IsInf(float64(s.High), 0))
+
+	nan := numbers.Float(math.NaN())
+	page := checkpoint(t, []Tensor{
+		{Name: "a.0.x", DType: safetensors.F32, Bytes: 4, Summary: stats.Summary{Count: 9, Min: 1, Max: 1}},
+		{Name: "a.1.x", DType: safetensors.F32, Bytes: 4, Summary: stats.Summary{Count: 9, Min: -1, Max: 1.02, Std: 0.5}},
+		{Name: "a.2.x", DType: safetensors.F32, Bytes: 4, Summary: stats.Summary{Min: nan, Max: nan, Mean: nan, Std: nan}},
+	})
+	require.Contains(t, page, "log scale, middle 0.5")
+	require.Contains(t, page, `<i class="zero"></i>zero</span>`)
+	require.Contains(t, page, `<i class="none"></i>no finite value</span>`)
+	require.Contains(t, page, `<td class="cell z0" style="--f0:0%;--f1:49%;"`, "std 0, absmax 1 between 0.71 and 1.43")
+	require.Contains(t, page, `<td class="cell" style="--f0:50%;--f1:51%;"`)
+	require.Contains(t, page, `<td class="cell n0 n1"`)
+}
+
+// TestCellsLeadToTensors: a cell of one tensor has its index, one of several tensors the pattern of
+// their names.
+func TestCellsLeadToTensors(t *testing.T) {
+	m := summaryMap([]Tensor{{Name: "b.0.x"}, {Name: "b.1.x"}, {Name: "b.1.e.0.y"}, {Name: "b.1.e.1.y"}, {Name: "2.z"}, {Name: "3.z"}, {Name: "3.z.w.1.v"}, {Name: "3.z.w.0.v"}})
+	leads := make(map[string]string)
+	for _, c := range m.cells {
+		leads[strings.Fields(c.Title)[0]] = fmt.Sprint(c.ID, " ", c.Filter)
+	}
+	require.Equal(t, map[string]string{"b.0.x": "0 ", "b.1.x": "1 ", "b.*.e.*.y,": "-1 b.1.e.*.y", "2.z": "4 ", "3.z": "5 ", "*.z.w.*.v,": "-1 3.z.w.*.v"}, leads)
+}
+
+// compared returns a comparison of tensors with these changes. A change of 0 is none.
+func compared(changes map[string]float64) *Comparison {
+	c := &Comparison{A: "a", B: "b"}
+	one := &Type{DType: safetensors.F32, Shape: []int{100}}
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		p := &Pair{Name: name, A: one, B: one, Change: numbers.Float(changes[name]), Of: 100}
+		if p.Change != 0 {
+			p.Different, p.Elements, p.Share = true, 25, 0.25
+			c.Different = append(c.Different, p)
+		}
+		c.Pairs = append(c.Pairs, p)
+	}
+	c.Equal = len(c.Different) == 0
+	return c
+}
+
+// layered returns twelve layers of four modules, of which some have changed.
+func layered(changed map[string]float64) map[string]float64 {
+	all := map[string]float64{"lm_head.weight": changed["lm_head"]}
+	for layer := range 12 {
+		for _, module := range []string{"self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "norm"} {
+			all[fmt.Sprintf("model.layers.%d.%s.weight", layer, module)] = changed[module] + changed[fmt.Sprint(layer)]
+		}
+	}
+	return all
+}
+
+// TestSentence: the page of a comparison begins with its result.
+func TestSentence(t *testing.T) {
+	for want, changes := range map[string]map[string]float64{
+		"12 of 49 tensors differ, all q_proj; changed by 5.0 %.":                     layered(map[string]float64{"self_attn.q_proj": 0.05}),
+		"24 of 49 tensors differ, all q_proj or v_proj; changed by 0.12 % to 5.0 %.": layered(map[string]float64{"self_attn.q_proj": 0.05, "self_attn.v_proj": 0.001234}),
+		"25 of 49 tensors differ, all lm_head, q_proj or up_proj; changed by 5.0 %.": layered(map[string]float64{"self_attn.q_proj": 0.05, "mlp.up_proj": 0.05, "lm_head": 0.05}),
+		"4 of 49 tensors differ, all in model.layers.7; changed by 5.0 %.":           layered(map[string]float64{"7": 0.05}),
+		"1 of 49 tensors differs, lm_head.weight; changed by 5.0 %.":                 layered(map[string]float64{"lm_head": 0.05}),
+		"48 of 49 tensors differ, all in model.layers; changed by 5.0 %.":            layered(map[string]float64{"self_attn.q_proj": 0.05, "mlp.up_proj": 0.05, "norm": 0.05, "self_attn.v_proj": 0.05}),
+		"49 of 49 tensors differ; changed by 5.0 % to ∞.":                            layered(map[string]float64{"self_attn.q_proj": 0.05, "mlp.up_proj": 0.05, "norm": 0.05, "self_attn.v_proj": 0.05, "lm_head": math.Inf(1)}),
+		"All 49 tensors in both are equal.":                                          layered(nil),
+		"The only tensor in both is equal.":                                          {"x": 0},
+		"A and B have no tensor in common.":                                          {},
+		"2 of 4 tensors differ; changed by 5.0 %.":                                   {"0.1": 0.05, "0.2": 0, "3": 0.05, "4": 0},
+		"1 of 1 tensor differs; changed by 5.0 %.":                                   {"x": 0.05},
+		"12 of 49 tensors differ, all q_proj.":                                       layered(map[string]float64{"self_attn.q_proj": math.NaN()}),
+		"1 of 2 tensors differs, &lt;script&gt;; changed by 5.0 %.":                  {"<script>": 0.05, "x": 0},
+	} {
+		c := compared(changes)
+		var page bytes.Buffer
+		require.NoError(t, c.Draw(&page, origin))
+		_, verdict, _ := strings.Cut(page.String(), `<p class="verdict">`)
+		verdict, _, _ = strings.Cut(verdict, "</p>")
+		require.Equal(t, want, verdict)
+	}
+	c := compared(layered(map[string]float64{"norm": 0.05}))
+	c.OnlyA, c.OnlyB, c.Metadata = []string{"x", "y"}, []string{"z"}, []Meta{{}}
+	for _, name := range c.OnlyA {
+		c.Pairs = append(c.Pairs, &Pair{Name: name, A: new(Type), Different: true})
+	}
+	c.Pairs = append(c.Pairs, &Pair{Name: "z", B: new(Type), Different: true})
+	require.Equal(t, "12 of 49 tensors differ, all norm; changed by 5.0 %; 2 only in A, 1 only in B, 1 different in the metadata.", c.Sentence())
+	require.Equal(t, "12 of 49 tensors differ, 2 only in A, 1 only in B, 1 different in the metadata", c.Verdict())
+	c.Equal = true
+	require.Equal(t, "equal", c.Verdict())
+}
+
+// TestKinds: a key explains the kinds of rows, changes are in percent, and a pair that differs in its
+// dtype alone is not equal.
+func TestKinds(t *testing.T) {
+	c := compared(map[string]float64{"h.0.w": 0.05, "h.1.w": 0, "h.2.w": 0})
+	c.Pairs[2].B, c.Pairs[2].Different = &Type{DType: safetensors.BF16, Shape: []int{100}}, true
+	c.Pairs = append(c.Pairs, &Pair{Name: "a", A: new(Type), Different: true, Change: numbers.Float(math.NaN())}, &Pair{Name: "b", B: new(Type), Different: true, Change: numbers.Float(math.NaN())})
+	var page bytes.Buffer
+	require.NoError(t, c.Draw(&page, origin))
+	for _, key := range []string{"≠</strong> different", "−</strong> only in A", "+</strong> only in B", "=</strong> equal"} {
+		require.Contains(t, page.String(), "<strong>"+key)
+	}
+	_, table, _ := strings.Cut(page.String(), "<tbody>\n<tr id=")
+	table, _, _ = strings.Cut(table, "</tbody>")
+	for name, row := range map[string]string{
+		"h.0.w": `≠</td><th scope="row">h.0.w</th><td>F32 [100]</td><td>same</td><td class="n bar" style="--share:100%"><data value="0.05">5.0 %</data></td><td class="n"><data value="25">25</data></td><td class="n"><data value="0.25">25.0 %</data></td>`,
+		"h.2.w": `≠</td><th scope="row">h.2.w</th><td>F32 [100]</td><td>BF16 [100]</td><td class="n bar" style="--share:0%"><data value="0">0 %</data></td><td class="n"></td>`,
+		"a":     `−</td><th scope="row">a</th><td>DType(0) []</td><td></td><td class="n bar" style="--share:0%"></td>`,
+		"b":     `&#43;</td><th scope="row">b</th><td></td><td>DType(0) []</td>`,
+	} {
+		require.Contains(t, table, row, name)
+	}
+	cells := changeMap(c.Pairs).Grids[0].Modules[0].Cells
+	require.Equal(t, []bool{false, true, false}, []bool{cells[0].Equal, cells[1].Equal, cells[2].Equal})
+	require.Contains(t, cells[0].Title, "changed by 5.0 %")
+}
+
+// TestFoot: the date, the version and the command line stand at the foot of a page.
+func TestFoot(t *testing.T) {
+	var comparison bytes.Buffer
+	require.NoError(t, compared(nil).Draw(&comparison, origin))
+	for _, page := range []string{checkpoint(t, nil), comparison.String()} {
+		_, foot, _ := strings.Cut(page, "<footer>")
+		require.Contains(t, foot, "<p>safetensors v1.2.3, <time>2027-01-15 08:00 UTC</time></p>")
+		require.Contains(t, foot, "<p><code>safetensors stats &#39;a b&#39;</code></p>")
+	}
+}
+
+// TestZeroLine: a histogram has a line at zero if there are values on both sides, and the large
+// one says what its bars count.
+func TestZeroLine(t *testing.T) {
+	h := func(edges ...numbers.Float) stats.Histogram {
+		return stats.Histogram{Edges: edges, Counts: make([]int64, len(edges)-1)}
+	}
+	require.Equal(t, "25", zeroIn(h(-1, 0, 3)))
+	require.Equal(t, "0", zeroIn(h(0, 3)))
+	require.Equal(t, "50", zeroIn(h(-math.MaxFloat64, math.MaxFloat64)))
+	require.Empty(t, zeroIn(h(1, 3)))
+	require.Empty(t, zeroIn(h(-3, -1)))
+	require.Empty(t, zeroIn(stats.Histogram{}))
+	total := summary(1)
+	total.Typical = total.Histogram
+	var page bytes.Buffer
+	require.NoError(t, Checkpoint(&page, origin, "x", []Tensor{{Name: "x", DType: safetensors.F32, Summary: summary(1)}}, total))
+	require.Equal(t, 2, strings.Count(page.String(), `<path class="zero" d="M50 0V24"/></svg>`), "of all values, and in the row")
+	require.Contains(t, page.String(), `<span class="zero" style="left:50%">0</span>`)
+	require.Contains(t, page.String(), "2,469,120 values in the tallest bar")
+}
+
+// TestLetters: a histogram takes twenty letters, from a for none to y for the most.
+func TestLetters(t *testing.T) {
+	h := stats.Histogram{Edges: []numbers.Float{0}}
+	for i := range 20 {
+		h.Edges, h.Counts = append(h.Edges, numbers.Float(i+1)), append(h.Counts, int64(i))
+	}
+	require.Equal(t, "abdefgijklnopqstuvxy", letters(h))
+	require.Equal(t, "aaaaaaaaaayyyyyyyyyy", letters(stats.Histogram{Edges: []numbers.Float{-1, 0, 1}, Counts: []int64{0, 9}}))
+	require.Equal(t, "yaaaaaaaaaaaaaaaaaab", letters(stats.Histogram{Edges: []numbers.Float{0, 1, 999, 1000}, Counts: []int64{9999, 0, 1}}))
+	require.Equal(t, "aaaaaaaaaayaaaaaaaaa", letters(stats.Histogram{Edges: []numbers.Float{3, 3}, Counts: []int64{7}}))
+	require.Empty(t, letters(stats.Histogram{}))
+}
+
+// TestRest: tensors that the table leaves out are in the page in a short form, in the order of
+// the table. The script of the page reads it, which TestReportInChromium proves.
+func TestRest(t *testing.T) {
+	var tensors []Tensor
+	for i := range 4 {
+		tensors = append(tensors, Tensor{Name: fmt.Sprintf("h.%d.😀w", 10-i), DType: safetensors.F32, Shape: []int{2}, Bytes: 8, Summary: stats.Summary{Count: 2, Min: -0.25, Max: 0.5, Zeros: int64(i)}})
+	}
+	kinds := dtypesOf(tensors, indices(tensors))
+	require.Equal(t, "F32~d0|[2]|8 B~8\n"+
+		"3\t0\th.7.😀w\t@0\t−0.25\t0.5\t0\t0\t3\t\t\t\n"+
+		".\n"+
+		"1\t2\t9.😀w\t@0\t−0.25\t0.5\t0\t0\t1\t\t\t\n"+
+		"0\t2\t10.😀w\t@0\t−0.25\t0.5\t0\t0\t\t\t\t\n", restOfCheckpoint(tensors, kinds, []int{2}).Text)
+	units, bytes := commonPrefix("a😀b", "a😀c")
+	require.Equal(t, []int{3, 5}, []int{units, bytes})
+	units, bytes = commonPrefix("a😀", "a😁") // some of whose bytes are the same
+	require.Equal(t, []int{1, 1}, []int{units, bytes})
+
+	var w restWriter
+	for i := range 100_000 {
+		w.add(i, fmt.Sprint(i, strings.Repeat("<", 150)))
+	}
+	r := w.rest()
+	require.Positive(t, r.Lost)
+	require.Less(t, len(html.EscapeString(r.Text)), maxRest+100)
+	require.Equal(t, 100_000, r.Lost+strings.Count(r.Text, "\n")-1)
+
+	c := compared(map[string]float64{"x": 0.05, "y": 0.02, "z": 0})
+	require.Equal(t, "≠|F32 [100]|same\t=|F32 [100]|same\n1\t0\ty\t@0\t2.0 %~0.02\t25\t25.0 %~0.25\t0\t\n2\t0\tz\t@1\n", restOfComparison(c.Pairs, []int{0, 1}, 1).Text)
 }

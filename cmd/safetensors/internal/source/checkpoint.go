@@ -12,40 +12,41 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// A Checkpoint is the tensors of a source. Its tensors can be read until Close.
+// A Checkpoint is an opened source: its tensors, its metadata, and the files that contain them. Its
+// tensors can be read until Close.
 //
-// It is no safetensors.File, which is laid out as a file would be: of another format that
-// would change the order that ls shows and writers read in, and refuse a tensor that has
-// the name __metadata__, which --rename can change.
+// It is not a safetensors.File, because a File is laid out like a file. For a source in another
+// format, that would change the order of the tensors, in which ls lists them and writers read them.
+// It would also refuse a tensor with the name __metadata__, which --rename can change.
 type Checkpoint struct {
-	Name string // as on the command line
+	Name string // name on the command line
 	format.Contents
-	Order []string // the names of the tensors, as far as known in the order of the data
+	Order []string // names of the tensors, as far as known in the order of the data
 
-	// Files are what it consists of, sorted by name; nil of several sources.
+	// Files are the files of the source, sorted by name; nil for several sources.
 	Files []storage.File
 
-	// Layout is how a folder, an index or a repository holds it; nil of anything else, and
-	// of what is put together from pieces.
+	// Layout describes how the files of a folder, an index or a repository hold the checkpoint. It
+	// is nil for any other source, and for a checkpoint that is joined from pieces.
 	Layout *Layout
 
-	// Folder is where it is; nil of what comes without one: a web address, standard
-	// input, several sources.
+	// Folder is the folder of the source. It is nil for a source without a folder: a web address,
+	// standard input, several sources.
 	Folder *storage.Folder
 
-	// Format is that of a single file; nil if the source is more, or may be.
+	// Format is the format of a single file. It is nil if the source may have several files.
 	Format *format.Format
 
-	// Joined says that the tensors are put together from the pieces of several ranks.
+	// Joined reports whether the tensors are joined from the pieces of several ranks.
 	Joined bool
 
-	parts []*Checkpoint // of several sources opened as one
-	pins  []storage.Pin // in place of those of Files
+	parts []*Checkpoint // the sources, if several were opened as one
+	pins  []storage.Pin // pins that replace those of Files, or nil
 
 	closers []func() error
 }
 
-// Close ends the use of a checkpoint, and removes temporary files.
+// Close closes the files of a checkpoint, and removes temporary files.
 func (c *Checkpoint) Close() error {
 	var errs []error
 	for _, f := range slices.Backward(c.closers) {
@@ -63,10 +64,22 @@ func (c *Checkpoint) Sources() []*Checkpoint {
 	return c.parts
 }
 
-// Size returns the bytes of all tensors.
+// Unread returns the sorted names of the tensors in the source that cannot be read. The other names
+// in Refused are those of objects without tensors, on which no verdict depends.
+func (c *Checkpoint) Unread() (names []string) {
+	for name, why := range c.Refused {
+		if errors.Is(why, errors.ErrUnsupported) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Size returns the total size of the tensors in bytes.
 func (c *Checkpoint) Size() int64 { return numbers.Bytes(c.Tensors) }
 
-// take makes the tensors of a File those of the checkpoint, which then owns it.
+// take moves the tensors of a File into the checkpoint, which then owns the File.
 func (c *Checkpoint) take(f *safetensors.File) {
 	c.closers = append(c.closers, f.Close)
 	c.Metadata = f.Metadata()
@@ -77,8 +90,17 @@ func (c *Checkpoint) take(f *safetensors.File) {
 	}
 }
 
-// Pins returns the files of a source, and those next to it that were read or listed so
-// far. It is an error if the source can change without notice.
+// OfTorch reports whether PyTorch has written the source, or one of several sources, in a format of
+// its own.
+func (c *Checkpoint) OfTorch() bool {
+	return slices.ContainsFunc(c.Sources(), func(one *Checkpoint) bool {
+		return one.Joined || one.Format == format.Torch || one.Layout != nil && !one.Layout.Plain &&
+			slices.ContainsFunc(one.Layout.Files, func(f storage.File) bool { return isTorch(f.Name) })
+	})
+}
+
+// Pins returns the pins of the files of a source, and of those files next to it that were read or
+// listed so far. It is an error if the source can change without a sign.
 func (c *Checkpoint) Pins() (pins []storage.Pin, err error) {
 	for i, part := range c.Sources() {
 		own := part.pins
@@ -90,7 +112,7 @@ func (c *Checkpoint) Pins() (pins []storage.Pin, err error) {
 		}
 		for _, p := range own {
 			if p.Tag == "" {
-				return nil, fmt.Errorf("%s: nothing tells whether %s changes: it has no ETag and no time", storage.Shown(part.Name), term.Name(p.Name))
+				return nil, fmt.Errorf("%s: it cannot be known whether %s changes: it has no ETag and no time", storage.Shown(part.Name), term.Name(p.Name))
 			}
 			if i > 0 {
 				p.Name = fmt.Sprintf("%d:%s", i+1, p.Name)
@@ -101,8 +123,8 @@ func (c *Checkpoint) Pins() (pins []storage.Pin, err error) {
 	return pins, nil
 }
 
-// Unchanged returns an error if a local file is no longer what it was when the source
-// was opened. Objects of a bucket need no look: each answer says what it is of.
+// Unchanged returns an error if a local file has changed since the source was opened. Objects of a
+// bucket need no check, because each answer identifies the object.
 func (c *Checkpoint) Unchanged() error {
 	for _, part := range c.Sources() {
 		for _, f := range part.Files {

@@ -5,86 +5,117 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
-	"regexp"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/checkpoint"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/gosafetensors/safetensors/dcp"
-	"github.com/gosafetensors/safetensors/torch"
+	"github.com/gosafetensors/safetensors/hub"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
-
-// The files by which folders of PyTorch are told apart.
-var (
-	// rankFile matches those of the ranks of a job, by HuggingFaceStorageWriter.
-	rankFile = regexp.MustCompile(`^shard-\d{5,}-.+\.safetensors$`)
-
-	// itemFile matches those of the ranks of torchtitan's package torch_checkpointing.
-	itemFile = regexp.MustCompile(`^.+_\d+\.(safetensors|pt)$`)
-)
-
-const itemMetadata = "metadata.pkl"
 
 func isSafetensors(name string) bool { return strings.HasSuffix(name, ".safetensors") }
 
-// isTorch reports whether a file is one of torch.save, by its name.
+// isTorch reports whether a file is one of torch.save, judging by its name.
 func isTorch(name string) bool { return format.ByName(name) == format.Torch }
 
-// openTorch opens a folder without safetensors, or an index, of files of torch.save.
-func (o *Opener) openTorch(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
-	c.Refused = make(map[string]error)
-	return torch.Opener{Key: o.Key, Skip: func(name string, why error) { c.Refused[name] = why }}.OpenFS(fsys, name)
-}
-
-// openFolder opens what a folder holds: a distributed checkpoint, or else what package
-// safetensors finds there.
-func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
-	if isTorch(name) || storage.IsTorchIndex(name) {
-		return o.openTorch(c, fsys, name)
-	}
-	entries, err := fs.ReadDir(fsys, name)
-	if err != nil {
-		return safetensors.OpenFS(fsys, name) // an index, or it says what is wrong
-	}
-	has := func(match func(string) bool) bool {
-		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return match(e.Name()) })
-	}
-	is := func(want string) func(string) bool { return func(name string) bool { return name == want } }
-	switch {
-	case has(storage.IsIndex):
-	case has(is(".metadata")):
-		c.Joined = true
-		return o.openDistcp(c, fsys, name)
-	case has(is(itemMetadata)) && has(itemFile.MatchString):
-		return nil, &fs.PathError{Op: "open", Path: path.Clean(name), Err: errors.New("is what ranks saved with the package torch_checkpointing: " +
-			"where their tensors belong is in " + itemMetadata + " only, which is not read; open the folder above it if that has the whole model")}
-	case has(rankFile.MatchString):
-		c.Joined = true
-		return dcp.OpenFS(fsys, name)
-	case !has(isSafetensors) && has(isTorch):
-		return o.openTorch(c, fsys, name)
-	}
-	return safetensors.OpenFS(fsys, name)
-}
-
-// openDistcp opens a checkpoint that torch.distributed.checkpoint saves by default. Its
-// entries that are no tensors, such as the step, are left out.
-func (o *Opener) openDistcp(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
-	c.Refused = make(map[string]error)
-	var objects []string
-	f, err := dcp.Opener{Skip: func(name string, why error) {
-		if errors.Is(why, errors.ErrUnsupported) {
-			c.Refused[name] = why
-			return
-		}
-		objects = append(objects, term.Name(name))
+// openFolder opens the checkpoint in a folder, or that of an index. It leaves out entries of
+// distributed checkpoints that are not tensors, such as the step.
+func (o *Opener) openFolder(c *Checkpoint, fsys *storage.FS, name string) (*safetensors.File, error) {
+	skipped := make(map[string]error)
+	var mu sync.Mutex
+	f, err := checkpoint.Opener{Key: o.Key, Variant: o.Variant, Skip: func(name string, why error) {
+		mu.Lock()
+		defer mu.Unlock()
+		skipped[name] = why
 	}}.OpenFS(fsys, name)
 	if err != nil {
 		return nil, err
+	}
+	c.Files = fsys.Opened()
+	if name == "." {
+		if err := o.noteShards(c, fsys); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	c.Joined = isJoined(c.Files)
+	c.Refused = skipped
+	if c.Joined {
+		o.noteObjects(c)
+	}
+	return f, nil
+}
+
+// howToName adds advice to the error for a folder with several files: how to name them on a command
+// line.
+func howToName(folder string, err error) error {
+	several := new(variant.Several)
+	if !errors.As(err, &several) {
+		return err
+	}
+	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // a shell cannot list the files there
+		return fmt.Errorf("%s; name one: ls %s/%s", several.Found(), strings.TrimRight(storage.Shown(folder), "/"), several.Names[0])
+	}
+	all := filepath.Join(folder, "*"+filepath.Ext(several.Names[0]))
+	return fmt.Errorf("%s; name them: ls %s; or join them: cp %s NEW", several.Found(), term.Name(all), term.Name(all))
+}
+
+// noteShards notes which file was opened if a folder has a whole model and the shards of another
+// model, such as a quantised model.safetensors that was saved next to them.
+func (o *Opener) noteShards(c *Checkpoint, fsys *storage.FS) error {
+	i := slices.IndexFunc(c.Files, func(f storage.File) bool { return f.Name == format.ModelFile })
+	if i < 0 || slices.ContainsFunc(c.Files, func(f storage.File) bool { return storage.IsIndex(f.Name) }) {
+		return nil
+	}
+	entries, err := fsys.ReadDir(".")
+	var others []string
+	how := ""
+	for _, e := range entries {
+		shard, ok := variant.ParseShard(e.Name())
+		switch {
+		case ok && shard.Stem == format.Stem && shard.Variant == "" && isSafetensors(e.Name()):
+			others = append(others, term.Name(e.Name()))
+		case e.Name() == format.IndexFile:
+			how = "; name " + format.IndexFile + " to take them"
+		}
+	}
+	if n := len(others); n > 0 {
+		o.note("%s: %s is taken, not the %s beside it (from %s on)%s", storage.Shown(c.Name), format.ModelFile, term.Plural(n, "shard"), others[0], how)
+	}
+	return err
+}
+
+// isJoined reports whether files contain the pieces that ranks have saved, judging by their names.
+func isJoined(files []storage.File) bool {
+	ranks := 0
+	for _, file := range files {
+		rank, saved := variant.RankOf(file.Name)
+		switch {
+		case file.Name == ".metadata", variant.IsRank(file.Name), saved && rank.Sure:
+			return true
+		case saved:
+			ranks++
+		}
+	}
+	return ranks > 1
+}
+
+// noteObjects removes the entries that are not tensors from Refused, and notes them.
+func (o *Opener) noteObjects(c *Checkpoint) {
+	var objects []string
+	for _, name := range slices.Sorted(maps.Keys(c.Refused)) {
+		if !errors.Is(c.Refused[name], errors.ErrUnsupported) {
+			objects = append(objects, term.Name(name))
+			delete(c.Refused, name)
+		}
 	}
 	const most = 5
 	if n := len(objects); n > most {
@@ -93,60 +124,62 @@ func (o *Opener) openDistcp(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 	if len(objects) > 0 {
 		o.note("%s: entries that are no tensors are left out: %s", storage.Shown(c.Name), strings.Join(objects, ", "))
 	}
-	return f, nil
 }
 
-var errNoVariants = errors.New("a variant is selected in a folder, and this is none")
+var errNoVariants = errors.New("--variant selects files of a folder, and this is not one")
 
-// A variantFS lists only the files of one variant in a folder.
-type variantFS struct {
-	*storage.FS
-	entries []fs.DirEntry
-}
-
-func (v variantFS) ReadDir(string) ([]fs.DirEntry, error) { return v.entries, nil }
-
-// filesIn returns a file system with the files of Variant only, if it is set:
-// x.fp16.safetensors, x.fp16-00001-of-00002.safetensors, x.safetensors.index.fp16.json.
-func (o *Opener) filesIn(fsys *storage.FS) (fs.FS, error) {
-	if o.Variant == "" {
-		return fsys, nil
+// Directory returns the files of a source that is a folder of this machine, of a hub or of a
+// bucket. It returns nil for any other source.
+func (o *Opener) Directory(name string) (fs.FS, error) {
+	name, err := localfile.Path(name)
+	if err != nil || name == "-" {
+		return nil, nil // Open returns the error
 	}
-	entries, err := fsys.ReadDir(".")
-	if err != nil {
+	dir := name
+	if strings.HasPrefix(name, "hf://") {
+		if repo, revision, file, err := storage.SplitHub(name); err == nil {
+			if cached, err := hub.CacheDir(repo, revision); err == nil {
+				dir = filepath.Join(cached, filepath.FromSlash(file))
+			}
+		}
+	}
+	if info, err := os.Stat(dir); err == nil && !storage.IsURL(dir) {
+		if !info.IsDir() {
+			return nil, nil
+		}
+		return o.Session.Local(dir).WithLinks(), nil
+	}
+	if !storage.IsURL(name) || strings.HasPrefix(name, "http") {
+		return nil, nil
+	}
+	fsys, base, err := o.Away(name)
+	if err != nil || base != "." {
 		return nil, err
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
-		name := e.Name()
-		return !strings.Contains(name, "."+o.Variant+".") && !strings.Contains(name, "."+o.Variant+"-")
-	})
-	if len(entries) == 0 {
-		return nil, fmt.Errorf("no file of the variant %s in it: %w", term.Name(o.Variant), fs.ErrNotExist)
-	}
-	return variantFS{fsys, entries}, nil
+	return fsys, nil
 }
 
-// A Layout is how files hold a checkpoint.
+// A Layout describes how files hold a checkpoint.
 type Layout struct {
-	Shards map[string]string // the file of each tensor
-	Index  string            // the name of the index; "" if there is none
+	Shards map[string]string // maps each tensor to its file
+	Index  string            // name of the index; "" if there is none
 
-	// Files are the shards and the index. Plain says that they are safetensors, which can be
-	// copied as they are: whoever opens a folder with these names finds them.
+	// Files are the shards and the index. Plain reports whether they are safetensors files that can
+	// be copied unchanged: opening a folder with files of these names finds them.
 	Files []storage.File
 	Plain bool
 }
 
-// layoutOf returns the layout of a checkpoint that was opened by a name, from files; nil if the
-// names of its shards are not known.
+// layoutOf returns the layout of a checkpoint that was opened under name, from the files in opened.
+// It returns nil if the names of the shards are unknown.
 func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 	l := &Layout{Shards: make(map[string]string), Plain: true}
-	lone := format.ModelFile // the name of a file that has none
+	lone := format.ModelFile // name of a file that has none
 	if len(opened) == 1 {
 		lone = opened[0].Name
 	}
 	shards := make(map[string]bool)
-	folded := make(map[string]bool) // as systems do that know no capitals
+	folded := make(map[string]bool) // lower-case names, for systems that ignore case
 	for shard, h := range f.Headers() {
 		shard = cmp.Or(shard, lone)
 		shards[shard] = true
@@ -163,7 +196,7 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 			missing--
 		case storage.IsIndex(file.Name) || storage.IsTorchIndex(file.Name):
 			l.Index = file.Name
-		default: // opened by way of trial
+		default: // the file was opened only as a trial
 			continue
 		}
 		l.Files = append(l.Files, file)
@@ -172,7 +205,7 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 		return nil
 	}
 	if l.Index == "" && name != "." || l.Index != "" && shards[format.ModelFile] {
-		l.Plain = false // an index of some other name, or one that only its own name opens
+		l.Plain = false // the index has an unusual name, or is opened only under its own name
 	}
 	l.Plain = l.Plain && len(folded) == len(shards)
 	return l

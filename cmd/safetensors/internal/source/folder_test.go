@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestFolder: the files next to weights are those that hold no tensors, are not hidden and have at
+// most 64 MiB.
 func TestFolder(t *testing.T) {
 	model, _ := writeModel(t)
 	dir := filepath.Dir(model)
@@ -38,11 +40,11 @@ func TestFolder(t *testing.T) {
 	one := must(o.Open(model))
 	defer one.Close()
 	require.Len(t, must(one.Folder.ReadFile("config.json")), 2)
-	require.ErrorContains(t, errorOf(one.Folder.SideFiles()), "is not a folder")
+	require.ErrorContains(t, errorOf(one.Folder.SideFiles()), "it is a file")
 
 	var none *storage.Folder
 	require.ErrorIs(t, errorOf(none.ReadFile("config.json")), fs.ErrNotExist)
-	require.ErrorContains(t, errorOf(none.SideFiles()), "is not a folder")
+	require.ErrorContains(t, errorOf(none.SideFiles()), "it is a file")
 }
 
 // TestFolderOfARepository: what is read next to weights, perhaps hours later, is of the commit that

@@ -8,26 +8,50 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 )
 
-// orOnTheHub adds to an error how a name is written that may be one of the hub.
+// orOnTheHub adds advice to an error if the name may be one of the hub: how to write it.
 func orOnTheHub(name string, err error) error {
+	path, ok := err.(*fs.PathError)
+	if !ok || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	_, owner := os.Stat(filepath.Dir(name))
-	if path, ok := err.(*fs.PathError); ok && errors.Is(err, fs.ErrNotExist) && errors.Is(owner, fs.ErrNotExist) && repository.MatchString(name) {
-		path.Err = fmt.Errorf("%w; on the hub it is hf://%s", path.Err, name)
+	onHub := hubName(name)
+	if onHub == "" && errors.Is(owner, fs.ErrNotExist) && repository.MatchString(name) {
+		onHub = "hf://" + name
+	}
+	if onHub != "" {
+		path.Err = fmt.Errorf("%w; on the hub it is %s", path.Err, onHub)
 	}
 	return err
 }
 
-// repository matches names that a repository on the hub can have.
+// repository matches names that a repository on the hub may have.
 var repository = regexp.MustCompile(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
 
-// openLocal opens a file, an index or a folder. Files are read, not mapped: the pages
-// of a mapping count as memory of the process, and a cancelled context could not end
-// their reading.
+// hubPage matches the URLs that people copy from a browser, or mistype for hf://.
+var hubPage = regexp.MustCompile(`^(?:hf:/?|(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)([\w-][\w.-]*/[\w-][\w.-]*)(?:/(?:tree|blob)/([^/?#]+)(/[^?#]*)?)?/?$`)
+
+// hubName returns the hf:// URL for the page of a repository, or of a file in it. It returns "" for
+// any other name.
+func hubName(name string) string {
+	m := hubPage.FindStringSubmatch(name)
+	if m == nil || strings.HasPrefix(m[1], "api/") || strings.HasPrefix(m[1], "datasets/") || strings.HasPrefix(m[1], "spaces/") {
+		return ""
+	}
+	if m[2] != "" && m[2] != "main" {
+		m[1] += "@" + m[2]
+	}
+	return "hf://" + m[1] + strings.TrimRight(m[3], "/")
+}
+
+// openLocal opens a file, an index or a folder. It reads files, and does not map them: the pages of
+// a mapping count as memory of the process, and canceling the context could not end reading them.
 func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -38,12 +62,14 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	case info.Mode().IsRegular():
 		dir, base := filepath.Split(name)
 		return o.openIn(c, o.Session.Local(dir), base)
+	case info.Mode()&fs.ModeNamedPipe == 0:
+		return errNoPipe
 	case o.Variant != "":
 		return errNoVariants
 	case o.Local: // nobody may write to a pipe
 		return errNotLocal
 	}
-	f, err := localfile.OpenNamed(o.Context, name) // a pipe, as of <(curl …)
+	f, err := localfile.OpenNamed(o.Context, name) // a pipe, such as <(curl …)
 	if err != nil {
 		return err
 	}
@@ -51,16 +77,21 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	return o.openStream(c, f)
 }
 
-// openStream opens what can be read once only, from start to end. It goes to a
-// temporary file, because the tensors are needed in another order than they come.
+// errNoPipe is the error for devices and sockets: only a pipe is copied to a temporary file.
+var errNoPipe = errors.New("neither a file, nor a folder, nor a pipe")
+
+// openStream opens a stream that can only be read once, from start to end. It copies the stream to
+// a temporary file, because the tensors are needed in another order.
 func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 	if f, ok := r.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 			c.Files = []storage.File{o.OfReader("-", f, info.Size())}
 			return o.openReader(c, o.Meter(f), info.Size(), "")
+		} else if err == nil && info.Mode()&fs.ModeDevice != 0 { // /dev/zero never ends
+			return errNoPipe
 		}
 	}
-	temp, size, err := o.Spool(r)
+	temp, size, err := o.Spool(r, -1)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,9 @@
-// Package source opens what a command reads: checkpoints in files and folders, on
-// hubs, on web servers, in buckets and from standard input.
+// Package source opens the checkpoints that a command reads: in files and folders, on hubs, on web
+// servers, in buckets and from standard input.
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
@@ -29,38 +31,57 @@ import (
 type Opener struct {
 	storage.Session
 
-	// Stdin is read for the name "-".
+	// Stdin is the reader for the name "-".
 	Stdin io.Reader
 
-	// Key selects the tensors of PyTorch files that hold several dicts of them.
+	// Key selects the tensors of PyTorch files that contain several dicts of tensors.
 	Key string
 
-	// Variant, if not "", selects the files of a variant in folders: fp16.
+	// Variant, unless "", selects the files of a variant in folders, such as fp16.
 	Variant string
 
-	// Local refuses what is not in the files of this machine. A repository of the hub
-	// may be in its cache.
+	// Local refuses sources that are not files of this machine. A repository of the hub is allowed
+	// if it is in the cache.
 	Local bool
 
-	// Note is told what Open leaves out of a source, in a sentence. It may be nil.
+	// Note is called with a sentence about each entry that Open leaves out of a source. It may be
+	// nil.
 	Note func(text string)
 }
 
-// Open opens a source by its name. Its Refused are told to Note.
+// Open opens a source. It calls Note for all entries that are left out.
 func (o *Opener) Open(name string) (*Checkpoint, error) {
 	c, err := o.openOne(name)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		o.noteLeftOut(c, slices.Sorted(maps.Keys(c.Refused)))
 	}
+	return c, err
+}
+
+// OpenRead opens a source for a verdict. It calls Note for the objects that are left out. Tensors
+// that cannot be read are left to the caller: Checkpoint.Unread returns them.
+func (o *Opener) OpenRead(name string) (*Checkpoint, error) {
+	c, err := o.openOne(name)
+	if err == nil {
+		unread := c.Unread()
+		o.noteLeftOut(c, slices.DeleteFunc(slices.Sorted(maps.Keys(c.Refused)), func(name string) bool {
+			_, is := slices.BinarySearch(unread, name)
+			return is
+		}))
+	}
+	return c, err
+}
+
+// noteLeftOut calls Note with the entries of a source that are left out, and the reasons.
+func (o *Opener) noteLeftOut(c *Checkpoint, entries []string) {
 	const most = 10
-	for i, entry := range slices.Sorted(maps.Keys(c.Refused)) {
+	for i, entry := range entries {
 		if i == most {
-			o.note("%s: %d more entries are left out", storage.Shown(name), len(c.Refused)-most)
+			o.note("%s: %d more entries are left out", storage.Shown(c.Name), len(entries)-most)
 			break
 		}
-		o.note("%s: %s is left out: %v", storage.Shown(name), term.Name(entry), c.Refused[entry])
+		o.note("%s: %s is left out: %v", storage.Shown(c.Name), term.Name(entry), c.Refused[entry])
 	}
-	return c, nil
 }
 
 func (o *Opener) note(format string, args ...any) {
@@ -69,16 +90,49 @@ func (o *Opener) note(format string, args ...any) {
 	}
 }
 
+// openOne opens a source. Once the context is done, it waits only for a moment longer, because the
+// interpreter of a pickle may compute for seconds without reading. The goroutine then continues
+// until it ends by itself.
 func (o *Opener) openOne(name string) (*Checkpoint, error) {
-	c := &Checkpoint{Name: name}
-	if err := o.open(c, name); err != nil {
-		c.Close()
-		return nil, o.Named(name, err)
+	type result struct {
+		c   *Checkpoint
+		err error
 	}
-	return c, nil
+	done := make(chan result, 1)
+	go func() {
+		c := &Checkpoint{Name: name}
+		if err := o.open(c, name); err != nil {
+			c.Close()
+			done <- result{nil, err}
+			return
+		}
+		done <- result{c, nil}
+	}()
+	r := result{nil, nil}
+	select {
+	case r = <-done:
+	case <-o.Context.Done():
+		select {
+		case r = <-done: // then reads fail, and open closes the files
+		case <-time.After(patience):
+			go func() {
+				if r := <-done; r.c != nil {
+					r.c.Close()
+				}
+			}()
+			r.err = context.Cause(o.Context)
+		}
+	}
+	if r.err != nil {
+		return nil, o.Named(name, r.err)
+	}
+	return r.c, nil
 }
 
-// open opens a source by the form of its name.
+// patience is how long openOne waits for a source after the context is done.
+const patience = 500 * time.Millisecond
+
+// open opens a source. The form of its name selects how.
 func (o *Opener) open(c *Checkpoint, name string) error {
 	name, err := localfile.Path(name)
 	switch {
@@ -96,6 +150,8 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 		}
 	case !storage.IsURL(name):
 		return o.openLocal(c, name)
+	case hubName(name) != "":
+		return fmt.Errorf("a page for browsers; the model on it is %s", hubName(name))
 	}
 	fsys, file, err := o.Away(name)
 	if err != nil {
@@ -104,7 +160,8 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 	return o.openIn(c, fsys, file)
 }
 
-// openCached opens a repository of the hub from the cache of the Python tools, if it is there.
+// openCached opens a repository of the hub from the cache of the Python tools. found is false if
+// the cache does not have it.
 func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) {
 	repo, revision, file, err := storage.SplitHub(name)
 	if err != nil {
@@ -112,7 +169,7 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 	}
 	dir, err := hub.CacheDir(repo, revision)
 	if err == nil {
-		c.pins = []storage.Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // a commit
+		c.pins = []storage.Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // the name of the directory is the commit
 		at := filepath.Join(dir, filepath.FromSlash(file))
 		err = o.openLocal(c, at)
 		if err == nil && o.Variant == "" && c.Layout != nil {
@@ -125,7 +182,7 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 			c.Folder.CompleteFrom(repo, filepath.Base(dir), file)
 		}
 	}
-	if !errors.Is(err, fs.ErrNotExist) { // else the cache has not all of the repository
+	if !errors.Is(err, fs.ErrNotExist) { // otherwise the cache does not have the whole repository
 		return true, err
 	}
 	if o.Local {
@@ -134,8 +191,8 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 	return false, nil
 }
 
-// noteVariant says so if the cache holds a variant without the model: diffusers downloads only
-// what it is asked for.
+// noteVariant calls Note if the cache has a variant but not the model: diffusers downloads only the
+// files that it needs.
 func (o *Opener) noteVariant(c *Checkpoint) {
 	for _, file := range c.Files {
 		if (variant.Endings{".safetensors", ".bin"}).Of(file.Name) != "" {
@@ -145,7 +202,7 @@ func (o *Opener) noteVariant(c *Checkpoint) {
 	}
 }
 
-// openIn opens a file or an index in a folder, wherever that is, or the folder itself.
+// openIn opens a file or an index in a folder of any kind, or the folder itself if name is ".".
 func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 	if fsys.Commit != nil {
 		c.pins = []storage.Pin{*fsys.Commit}
@@ -158,22 +215,18 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 	case !several:
 		return o.openFile(c, fsys, name)
 	}
-	in, err := o.filesIn(fsys)
+	f, err := o.openFolder(c, fsys, name)
 	if err != nil {
-		return err
-	}
-	f, err := o.openFolder(c, in, name)
-	if err != nil {
-		return err
+		return howToName(c.Name, err)
 	}
 	c.take(f)
-	if c.Files = fsys.Opened(); !c.Joined {
+	if !c.Joined {
 		c.Layout = layoutOf(f, name, c.Files)
 	}
 	return nil
 }
 
-// openFile opens one file, of whatever format.
+// openFile opens one file of any format.
 func (o *Opener) openFile(c *Checkpoint, fsys *storage.FS, name string) error {
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -186,27 +239,34 @@ func (o *Opener) openFile(c *Checkpoint, fsys *storage.FS, name string) error {
 
 var errNotLocal = errors.New("is not a file of this machine")
 
-// Keys returns what Key can be for a PyTorch file of this machine, at most limit keys.
+// Keys returns the possible values of Key for a PyTorch file of this machine, but at most limit of
+// them.
 func (o *Opener) Keys(name string, limit int) ([]string, error) {
 	name, err := localfile.Path(name)
 	if err != nil {
 		return nil, err
 	}
-	f, size, err := osfile.OpenRegular(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if format.Of(f, size, name) != format.Torch { // which alone has any
-		return nil, nil
-	}
-	keys, err := torch.Keys(o.Meter(f), size)
-	return keys[:min(limit, len(keys))], err
+	return localfile.Await(o.Context, func() ([]string, error) {
+		f, size, err := osfile.OpenRegular(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if is, err := format.Of(f, size, name); is != format.Torch { // no other format has dicts to select
+			return nil, err
+		}
+		keys, err := torch.Keys(o.Meter(f), size)
+		return keys[:min(limit, len(keys))], err
+	})
 }
 
-// openReader opens a file of whatever format.
+// openReader opens a file of any format.
 func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name string) error {
-	c.Format = format.Of(r, size, name)
+	is, err := format.Of(r, size, name)
+	if err != nil {
+		return err
+	}
+	c.Format = is
 	if c.Format.Open == nil {
 		f, err := safetensors.NewFile(r, size)
 		if err == nil {
@@ -216,27 +276,39 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	}
 	read, err := c.Format.Open(r, size, o.Key)
 	if err != nil {
-		return mistaken(c.Format, r, size, err)
+		return wrongKind(c.Format, r, size, err)
 	}
 	c.Contents = *read
 	c.Order = slices.Sorted(maps.Keys(c.Tensors))
 	return nil
 }
 
-// mistaken returns the error of a format, and what a file is in its place that only its
-// name says to be of the format: package safetensors knows Git LFS pointers, pages of
-// HTML and files of other programs.
-func mistaken(f *format.Format, r io.ReaderAt, size int64, err error) error {
+// wrongKind returns the error of opening a file that has the name of a format, but not its content.
+// Package safetensors recognizes Git LFS pointers, pages of HTML and files of other programs.
+func wrongKind(f *format.Format, r io.ReaderAt, size int64, err error) error {
 	var broken *safetensors.FormatError
-	if _, other := safetensors.NewFile(r, size); !f.Recognizes(r, size) && errors.As(other, &broken) {
-		return fmt.Errorf("%w; %w", term.Bare(err), broken)
+	if _, other := safetensors.NewFile(r, size); f.Recognizes(r, size) || !errors.As(other, &broken) {
+		return err
 	}
-	return err
+	kind, _, recognized := strings.Cut(broken.Reason, ", not a safetensors file")
+	if !recognized || strings.HasSuffix(kind, "zip archive") || strings.HasSuffix(kind, "pickle") { // the format may be one of these
+		return err
+	}
+	return &kindError{fmt.Sprintf("not a %s: %s", f.Name, kind), broken}
 }
 
-// OpenAll opens several sources as one. A tensor in two of them is an error.
-// Metadata is that of all; of two values for a key, the first counts. Their Refused are
-// left to the caller.
+// A kindError is the error for a file whose content is of another kind than its name indicates.
+type kindError struct {
+	text   string
+	broken *safetensors.FormatError
+}
+
+func (e *kindError) Error() string { return e.text }
+func (e *kindError) Unwrap() error { return e.broken }
+
+// OpenAll opens several sources as one. It is an error if two sources have a tensor of the same
+// name. The metadata is merged; for a key with two values, the first counts. The caller must handle
+// Refused.
 func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 	if len(names) == 1 {
 		return o.openOne(names[0])
@@ -255,6 +327,9 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 		for _, tensor := range c.Order {
 			if other, ok := from[tensor]; ok {
 				all.Close()
+				if other == name {
+					return nil, fmt.Errorf("%s is named twice", storage.Shown(name))
+				}
 				return nil, fmt.Errorf("tensor %q is in %s and in %s", tensor, storage.Shown(other), storage.Shown(name))
 			}
 			from[tensor] = name

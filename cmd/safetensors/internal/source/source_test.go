@@ -47,7 +47,7 @@ func writeModel(t *testing.T) (name string, size int64) {
 // name of a file starts with it.
 func TestEmptyFolder(t *testing.T) {
 	dir := t.TempDir()
-	require.EqualError(t, errorOf(newOpener(t).Open(dir)), storage.Shown(dir)+": no .safetensors file in it, and nothing else: file does not exist")
+	require.EqualError(t, errorOf(newOpener(t).Open(dir)), storage.Shown(dir)+": no .safetensors file in it: it is empty")
 
 	t.Chdir(dir)
 	require.NoError(t, os.Mkdir("model", 0o777))
@@ -90,6 +90,27 @@ func TestCancel(t *testing.T) {
 		require.ErrorIs(t, errorOf(o.Open(src)), stopped)
 		require.NoError(t, c.Close())
 	}
+}
+
+// TestAbandoned requires that an opening that computes without reading does not keep the command.
+func TestAbandoned(t *testing.T) {
+	defer func(saved []*format.Format) { format.Table = saved }(format.Table)
+	stopped, busy, ended := errors.New("stopped"), make(chan bool), make(chan bool)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	format.Table = []*format.Format{{
+		Name: "slow", Endings: []string{".slow"}, Recognizes: func(io.ReaderAt, int64) bool { return true },
+		Open: func(io.ReaderAt, int64, string) (*format.Contents, error) {
+			defer close(ended)
+			cancel(stopped)
+			<-busy
+			return &format.Contents{}, nil
+		},
+	}}
+	name := filepath.Join(t.TempDir(), "x.slow")
+	require.NoError(t, os.WriteFile(name, []byte("slow"), 0o666))
+	require.ErrorIs(t, errorOf((&Opener{Session: storage.Session{Context: ctx}}).Open(name)), stopped)
+	close(busy)
+	<-ended
 }
 
 // TestSpool requires that a stream leaves no temporary file behind, whether it ends,

@@ -10,12 +10,12 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
-// bucketOf returns the bucket of a finite value: what truncating it to a bfloat16,
-// towards zero, gives. That is fine enough for any histogram, and needs no second look at
-// the values once their range is known. Values beyond float32 are in the buckets of the
-// largest.
+// bucketOf returns the bucket of a finite value: the bits of the bfloat16 that results from
+// truncating the value towards zero. Buckets are fine enough for any histogram, so that values need
+// not be read again when their range is known. Values beyond the range of float32 are in the
+// buckets of the largest values.
 func bucketOf(x float64) uint16 {
-	const kept = math.MaxUint64 &^ (1<<45 - 1) // sign, exponent and 7 bits
+	const kept = math.MaxUint64 &^ (1<<45 - 1) // the bits of the sign, the exponent and the first 7 bits of the mantissa
 	y := float32(math.Float64frombits(math.Float64bits(x) & kept))
 	bits := math.Float32bits(y)
 	if bits&0x7f800000 == 0x7f800000 {
@@ -27,7 +27,7 @@ func bucketOf(x float64) uint16 {
 // largest is the bucket of the largest values, without the sign.
 const largest = 0x7f7f
 
-// ordered returns a number that compares as the values of a bucket do.
+// ordered maps buckets to numbers in the order of their values.
 func ordered(bucket uint16) int {
 	if bucket&0x8000 != 0 {
 		return -int(bucket & 0x7fff)
@@ -35,13 +35,12 @@ func ordered(bucket uint16) int {
 	return int(bucket)
 }
 
-// bins is the length of a histogram.
+// bins is the largest number of bins of a histogram.
 const bins = 20
 
-// A Histogram counts the finite values in ranges of about the same width. Counts[i]
-// is that of the values from Edges[i] up to Edges[i+1]; the last one includes its
-// edge. Before they are counted, values are truncated to 8 significant bits, as the
-// inner edges are.
+// A Histogram counts the finite values in ranges of about the same width. Counts[i] is the number
+// of values from Edges[i] up to, but not including, Edges[i+1]; the last range includes its upper
+// edge. Values are truncated to 8 significant bits, like the inner edges, before they are counted.
 type Histogram struct {
 	Edges  []numbers.Float `json:"edges"`
 	Counts []int64         `json:"counts"`
@@ -50,19 +49,19 @@ type Histogram struct {
 // Last returns the last edge.
 func (h Histogram) Last() numbers.Float { return h.Edges[len(h.Edges)-1] }
 
-// newHistogram returns the histogram of the finite values in some buckets, which are
-// from least to most.
+// newHistogram returns the histogram of finite values between least and most, given the counts of
+// their buckets.
 func newHistogram(least, most float64, counts []count) Histogram {
 	h := Histogram{Edges: []numbers.Float{numbers.Float(least)}}
-	starts := []int{math.MinInt} // of each bin, as ordered has them
+	starts := []int{math.MinInt} // start of each bin, as a number that ordered returns
 	for i := 1; i < bins; i++ {
 		share := float64(i) / bins
 		bucket := bucketOf(least*(1-share) + most*share) // most-least could overflow
 		edge := numbers.Float(math.Float32frombits(uint32(bucket) << 16))
 		if bucket == 0x8000|largest {
-			continue // it has all values below its edge, too
+			continue // the bin before also holds all values below this edge
 		}
-		if edge > h.Edges[len(h.Edges)-1] && edge < numbers.Float(most) { // the range may have fewer buckets
+		if edge > h.Edges[len(h.Edges)-1] && edge < numbers.Float(most) { // the range may have fewer buckets than bins
 			h.Edges = append(h.Edges, edge)
 			starts = append(starts, ordered(bucket))
 		}
@@ -71,7 +70,7 @@ func newHistogram(least, most float64, counts []count) Histogram {
 	h.Counts = make([]int64, len(starts))
 	bin := 0
 	for _, c := range counts {
-		at := ordered(c.code) // mostly in the bin of the one before
+		at := ordered(c.code) // c mostly falls into the same bin as the bucket before
 		for at < starts[bin] {
 			bin--
 		}
@@ -83,8 +82,8 @@ func newHistogram(least, most float64, counts []count) Histogram {
 	return h
 }
 
-// typicalHistogram returns the histogram of the finite values in some buckets but for the
-// least and the largest thousandth of them: a single outlier would leave one bar.
+// typicalHistogram returns the histogram of the finite values in some buckets, without the smallest
+// and the largest thousandth of the values: a single outlier would otherwise leave only one bar.
 func typicalHistogram(counts []count) Histogram {
 	slices.SortFunc(counts, func(a, b count) int { return cmp.Compare(ordered(a.code), ordered(b.code)) })
 	cut := int64(0)
@@ -109,11 +108,13 @@ func typicalHistogram(counts []count) Histogram {
 
 // A table counts codes of 16 bits.
 type table struct {
-	n    [1 << 16]int64
-	used [1 << 8]bool // which 256 neighbors may be there: in most tensors few, and there may be many tensors
+	n [1 << 16]int64
+	// used reports, for each 256 adjacent codes, whether one may occur. Most tensors use few codes,
+	// and draining many tables must be fast.
+	used [1 << 8]bool
 }
 
-// A count is the number of times that a code, or the value it stands for, is there.
+// A count is the number of times that a code, or the value that it represents, occurs.
 type count struct {
 	code uint16
 	n    int64
@@ -130,7 +131,8 @@ func (t *table) addAll(counts []count) {
 	}
 }
 
-// addCodes counts the little-endian codes in b, the last of which may lack a byte, 0.
+// addCodes counts the little-endian codes of two bytes in b. If the length of b is odd, it adds a
+// byte 0 to the last code.
 func (t *table) addCodes(b []byte) {
 	for ; len(b) >= 2; b = b[2:] {
 		t.add(binary.LittleEndian.Uint16(b), 1)
@@ -140,7 +142,7 @@ func (t *table) addCodes(b []byte) {
 	}
 }
 
-// drain returns what was counted, in the order of codes, and empties the table.
+// drain returns the counts in the order of their codes, and empties the table.
 func (t *table) drain() (counts []count) {
 	for high, used := range t.used {
 		if !used {
@@ -158,8 +160,9 @@ func (t *table) drain() (counts []count) {
 	return counts
 }
 
-// unpack returns the counts of codes of a dtype, several of which may have been counted
-// as one of 16 bits, and the last of size bytes with a byte 0.
+// unpack returns the counts of the codes of dtype d, given the counts of codes of 16 bits. A code
+// of 16 bits may consist of several codes of d. size is the number of counted bytes. If it is odd,
+// unpack leaves out the byte 0 that addCodes has added.
 func unpack(counts []count, d safetensors.DType, size int64) []count {
 	if d.Bits() == 16 {
 		return counts
@@ -181,7 +184,8 @@ func unpack(counts []count, d safetensors.DType, size int64) []count {
 	return counts
 }
 
-// valuesOf returns the numbers that the codes of a dtype of 4, 8 or 16 bits stand for.
+// valuesOf returns the numbers that the codes of a dtype represent, by code. The dtype must have 4,
+// 8 or 16 bits.
 func valuesOf(d safetensors.DType) []float64 {
 	var codes []byte
 	bits := d.Bits()
@@ -193,6 +197,6 @@ func valuesOf(d safetensors.DType) []float64 {
 		codes = binary.LittleEndian.AppendUint16(codes, uint16(word))
 	}
 	t, _ := safetensors.NewTensor(d, []int{1 << bits}, codes)
-	all, _ := numbers.Append(nil, t) // which has every number of so few bits
+	all, _ := numbers.Append(nil, t) // never fails for dtypes of so few bits
 	return all
 }

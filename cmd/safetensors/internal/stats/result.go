@@ -6,21 +6,21 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
-// A result describes some values, to the same bits on every processor: conversions of
-// products forbid fused operations, which not all processors have.
-// It has no counts, so that the results of many tensors fit into memory.
+// A result describes some values. It has the same bits on every processor: explicit conversions of
+// products prevent fused operations, which not all processors have. A result does not include
+// counts of buckets, so that the results of many tensors fit into memory.
 type result struct {
 	zeros, nan, inf int64
 	min, max        float64
-	n               int64   // finite values
-	mean, squares   float64 // in the unit of the values
+	n               int64   // number of finite values
+	mean, squares   float64 // mean of the values, and sum of the squares of their differences from it, in the unit of the values
 }
 
 func newResult() result { return result{min: math.Inf(1), max: math.Inf(-1)} }
 
-// unit returns the exponent of the power of two in which values from least to most are
-// summed: 0, unless the sums of squares of float64 could overflow or vanish. That of
-// values which are all zero, or none, is the smallest.
+// unit returns the exponent of the power of two that is the unit for summing values from least to
+// most. It is 0 unless a sum of squares in float64 could overflow or underflow. If there are no
+// values, or all are zero, it is the smallest exponent.
 func unit(least, most float64) int {
 	switch x := max(-least, most); {
 	case x > 0x1p480:
@@ -31,7 +31,7 @@ func unit(least, most float64) int {
 	return 0
 }
 
-// join adds the values of another result (Chan, Golub, LeVeque 1979).
+// join adds the values that o describes to those of r (Chan, Golub, LeVeque 1979).
 func (r *result) join(o result) {
 	r.zeros += o.zeros
 	r.nan += o.nan
@@ -50,15 +50,15 @@ func (r *result) join(o result) {
 	r.n = n
 }
 
-// rescale gives mean and squares another unit than that of the values.
+// rescale converts mean and squares to the unit with this exponent.
 func (r *result) rescale(exponent int) {
 	shift := unit(r.min, r.max) - exponent
 	r.mean, r.squares = math.Ldexp(r.mean, shift), math.Ldexp(r.squares, 2*shift)
 }
 
-// look describes numbers, and counts their buckets in t. The sums are those of differences
-// to one of the numbers, so that they are exact enough where the numbers are close to
-// each other and far from zero.
+// look returns the result for numbers, and counts their buckets in t. It sums the differences from
+// one of the numbers, so that the sums are exact enough even if the numbers are close to each other
+// and far from zero.
 func look[T float32 | float64](numbers []T, t *table) result {
 	r := newResult()
 	shift := 0.0
@@ -68,7 +68,9 @@ func look[T float32 | float64](numbers []T, t *table) result {
 			break
 		}
 	}
-	var sums, squares [4]float64 // additions that wait for each other would take most of the time
+	// There are four sums of each kind, because additions that wait for each other would take most
+	// of the time.
+	var sums, squares [4]float64
 	for i, number := range numbers {
 		x := float64(number)
 		switch {
@@ -112,8 +114,8 @@ func look[T float32 | float64](numbers []T, t *table) result {
 	return r
 }
 
-// readCodes computes everything from the number of times that each code is there. It
-// turns the counts of codes into counts of buckets.
+// readCodes sets the result from the counts of all codes. values are the numbers of the codes. It
+// returns the counts of the buckets of these numbers, in the memory of counts.
 func (r *result) readCodes(values []float64, counts []count) []count {
 	sum := 0.0
 	finite := counts[:0]
@@ -146,7 +148,7 @@ func (r *result) readCodes(values []float64, counts []count) []count {
 	return finite
 }
 
-// summary returns the summary of values that have these counts of buckets.
+// summary returns the summary of the values that r describes, given the counts of their buckets.
 func (r *result) summary(counts []count) Summary {
 	s := Summary{Count: r.n + r.nan + r.inf, Zeros: r.zeros, NaN: r.nan, Inf: r.inf}
 	if r.n == 0 {
@@ -158,7 +160,8 @@ func (r *result) summary(counts []count) Summary {
 	exponent := unit(r.min, r.max)
 	s.Min, s.Max = numbers.Float(r.min), numbers.Float(r.max)
 	s.Mean = numbers.Float(math.Ldexp(r.mean, exponent))
-	s.Std = numbers.Float(min(math.Ldexp(math.Sqrt(r.squares/float64(r.n)), exponent), math.MaxFloat64)) // rounding may exceed it
+	// Rounding could exceed the largest float64.
+	s.Std = numbers.Float(min(math.Ldexp(math.Sqrt(r.squares/float64(r.n)), exponent), math.MaxFloat64))
 	s.Histogram = newHistogram(r.min, r.max, counts)
 	return s
 }

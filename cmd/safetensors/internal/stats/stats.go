@@ -9,9 +9,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// A Summary describes values. Min, Max, Mean and Std are those of the finite ones,
-// NaN if there are none; Std is that of a population. Complex numbers are two values
-// each.
+// A Summary describes values. Min, Max, Mean and Std are those of the finite values, or NaN if
+// there are none. Std is the standard deviation of a population. A complex number counts as two
+// values.
 type Summary struct {
 	Count     int64         `json:"count"`
 	Min       numbers.Float `json:"min"`
@@ -22,23 +22,25 @@ type Summary struct {
 	NaN       int64         `json:"nan"`
 	Inf       int64         `json:"inf"`
 	Histogram Histogram     `json:"histogram"`
-	Typical   Histogram     `json:"-"` // of a total: of its floats from the quantile of 0.1 % to that of 99.9 %
+	// Typical is set only in the summary of all tensors: it is the histogram of their floats
+	// between the quantiles 0.1 % and 99.9 %.
+	Typical Histogram `json:"-"`
 }
 
-// blockSize is how much is read at once: few enough bytes to stay in the cache, and
-// a multiple of every element.
+// blockSize is the number of bytes that are read at a time. A block fits the cache of a processor,
+// and its size is a multiple of the size of every element.
 const blockSize = 512 << 10
 
-// atOnce is how many blocks are looked at before their results are joined: a tensor of
-// any size takes constant memory. A test has fewer.
+// atOnce is the number of blocks whose results are held at a time, so that a tensor of any size
+// takes constant memory. Tests set it to less.
 var atOnce = int64(2 << 10)
 
-// small is the size in bytes up to which a tensor is left to one goroutine, while
-// others look at others.
+// small is the size in bytes up to which one goroutine describes a whole tensor, while other
+// goroutines describe other tensors.
 const small = 8 * blockSize
 
-// Describe returns the summary of each tensor and that of all of them together. It
-// reads each once, on all processors, in constant memory.
+// Describe returns the summary of each tensor and the summary of all of them together. It reads
+// each tensor once, on all processors, in constant memory.
 func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	workers := make([]*worker, runtime.GOMAXPROCS(0))
 	for i := range workers {
@@ -63,7 +65,7 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 		return nil, Summary{}, err
 	}
 	all := newResult()
-	for _, r := range results { // in this order, because sums of floats depend on it
+	for _, r := range results { // in the order of the tensors, because sums of floats depend on it
 		all.join(r)
 	}
 	for _, w := range workers[1:] {
@@ -79,18 +81,17 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	return summaries, total, nil
 }
 
-// A worker is the memory of one goroutine.
+// A worker holds the memory that one goroutine reuses.
 type worker struct {
 	block          []byte
-	singles        []float32 // of the block, or
-	numbers        []float64
-	counts         table                           // of the tensor that it looks at: codes or buckets
-	floats, others table                           // the buckets of the tensors that it finished
-	values         map[safetensors.DType][]float64 // of codes
+	singles        []float32                       // elements of the current block, if its dtype is F32 or C64
+	numbers        []float64                       // elements of the current block, for other dtypes
+	counts         table                           // counts of the codes or the buckets of the current tensor
+	floats, others table                           // counts of the buckets of finished tensors, of float dtypes and of all others
+	values         map[safetensors.DType][]float64 // numbers of all codes, by dtype
 }
 
-// each calls f for each number below n, concurrently, with a worker that no other call
-// has.
+// each calls f for each i below n, concurrently. No two running calls use the same worker.
 func each(workers []*worker, n int64, f func(w *worker, i int64) error) error {
 	idle := make(chan *worker, len(workers))
 	for _, w := range workers {
@@ -103,12 +104,12 @@ func each(workers []*worker, n int64, f func(w *worker, i int64) error) error {
 	})
 }
 
-// describe describes one tensor, its blocks in parallel.
+// describe describes one tensor. It reads the blocks in parallel.
 func describe(t safetensors.Tensor, workers []*worker) (result, Summary, error) {
 	r := newResult()
 	if d := t.DType(); d == safetensors.F6_E2M3 || d == safetensors.F6_E3M2 {
 		var err error
-		if t, err = t.Convert(safetensors.BF16); err != nil { // which represents them
+		if t, err = t.Convert(safetensors.BF16); err != nil { // BF16 represents all numbers of both dtypes
 			return r, Summary{}, err
 		}
 	}
@@ -148,11 +149,12 @@ func describe(t safetensors.Tensor, workers []*worker) (result, Summary, error) 
 	return r, r.summary(counts), nil
 }
 
-// coded reports whether the elements have so few bits that it is enough to count how
-// often each code is there.
+// coded reports whether the elements of a tensor have so few bits that it suffices to count how
+// often each code occurs.
 func coded(t safetensors.Tensor) bool { return t.DType().Bits() <= 16 }
 
-// read looks at the block at an offset. Of codes the result is empty: they are counted.
+// read describes the block that starts at an offset of t, in bytes. If the elements are coded, it
+// only counts their codes, and the result is empty.
 func (w *worker) read(t safetensors.Tensor, off int64) (result, error) {
 	b := w.block[:min(blockSize, t.Size()-off)]
 	if _, err := t.ReadAt(b, off); err != nil {
@@ -170,7 +172,7 @@ func (w *worker) read(t safetensors.Tensor, off int64) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	if d == safetensors.F32 { // the path of most models: it saves a copy in float64
+	if d == safetensors.F32 { // most models have F32; this saves a copy in float64
 		w.singles, err = safetensors.Append(w.singles[:0], block)
 		return look(w.singles, &w.counts), err
 	}

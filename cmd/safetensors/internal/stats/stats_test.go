@@ -106,6 +106,8 @@ func random(rng *rand.Rand, n int, mean, std float64) []float64 {
 	return values
 }
 
+// TestDescribeFloats compares the summaries of tensors of many lengths and magnitudes with sums in
+// two passes.
 func TestDescribeFloats(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all []float64
@@ -301,6 +303,8 @@ func TestDescribeExactly(t *testing.T) {
 	}
 }
 
+// TestHistogram: values that are spread evenly fill the bins evenly between their minimum and their
+// maximum, and equal values are one bin.
 func TestHistogram(t *testing.T) {
 	values := make([]float32, 1001)
 	for i := range values {
@@ -335,6 +339,7 @@ func TestHistogramBeyondFloat32(t *testing.T) {
 	require.Equal(t, want, h.Counts, "%v", h.Edges)
 }
 
+// BenchmarkDescribe describes 16 Mi elements, in one tensor and in many small ones.
 func BenchmarkDescribe(b *testing.B) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	values := make([]float32, 16<<20)

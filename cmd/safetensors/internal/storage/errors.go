@@ -3,33 +3,56 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// Named puts the name of a source before an error that does not have it yet. If the context has
-// ended, the cause of that is the error.
+// Named returns an error with the name of a source, unless it already contains it. If the context
+// is done, Named returns its cause instead.
 func (s *Session) Named(name string, err error) error {
 	if cause := context.Cause(s.Context); cause != nil {
 		return cause
 	}
 	reason, shown := term.Bare(err), Shown(name)
 	if path, ok := reason.(*fs.PathError); ok {
-		if _, twice := path.Err.(*fs.PathError); twice || path.Path == name || path.Path == "." { // the folder that it is
+		if _, twice := path.Err.(*fs.PathError); twice || path.Path == name || path.Path == "." { // the path is that of the source itself
 			reason = path.Err
 		}
 	}
 	if names(reason, name) {
 		shown = ""
 	}
-	return &Error{shown, reason, err}
+	return &Error{shown, asVerbs(reason), err}
 }
 
-// names reports whether an error names a source, or a file in it.
+// asVerbs replaces the advice at the end of an error of the library, which names packages and
+// fields, with advice that names verbs and flags. It adds advice for a file that is cut short.
+func asVerbs(err error) error {
+	before := err.Error()
+	if errors.As(err, new(*safetensors.FormatError)) && errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: the file is cut short, perhaps by a download that did not finish", err)
+	}
+	text := strings.NewReplacer(
+		variant.PackagesRead, "cp reads files of torch.save by their names (.bin, .pt), and folders of .distcp files",
+		variant.PackageJoins, "name the folder that it is in",
+		variant.KeySelects, "--key selects one of ",
+	).Replace(before)
+	if text == before {
+		return err
+	}
+	return errors.New(text)
+}
+
+// names reports whether the text of an error names a source, or a file in it.
 func names(err error, name string) bool {
 	shown := Shown(name)
 	var named *Error
@@ -37,7 +60,7 @@ func names(err error, name string) bool {
 	var path *fs.PathError
 	switch {
 	case errors.As(err, &named):
-		return named.source == shown
+		return named.source == shown || named.source == "" // the reason names it
 	case errors.As(err, &object):
 		return strings.HasPrefix(object.URL, shown)
 	case errors.As(err, &path):
@@ -47,8 +70,8 @@ func names(err error, name string) bool {
 	return false
 }
 
-// Shown returns the name of a source for a message: quoted, and of a URL without user
-// and query, where passwords and signatures are.
+// Shown returns the name of a source for a message. It quotes the name, and removes user and query
+// from a URL, because they may contain passwords and signatures.
 func Shown(name string) string {
 	if scheme, rest, ok := strings.Cut(name, "://"); ok {
 		rest, _, _ = strings.Cut(rest, "?")
@@ -63,9 +86,9 @@ func Shown(name string) string {
 	return term.Name(name)
 }
 
-// An Error says what is wrong with a source.
+// An Error is an error about a source.
 type Error struct {
-	source string // as it is shown; "" if the reason names it
+	source string // name of the source as Shown returns it; "" if Reason names the source
 	Reason error
 	err    error
 }
@@ -77,4 +100,11 @@ func (e *Error) Error() string {
 		return e.Reason.Error()
 	}
 	return e.source + ": " + e.Reason.Error()
+}
+
+// IsFault reports whether an error comes from the system or from a bucket. It is false for an error
+// about the content of a file, and for a file that does not exist.
+func IsFault(err error) bool {
+	system := errors.As(err, new(syscall.Errno)) || errors.As(err, new(*bucket.Error))
+	return system && !errors.Is(err, fs.ErrNotExist)
 }

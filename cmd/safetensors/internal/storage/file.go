@@ -14,23 +14,24 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/gosafetensors/safetensors/hub"
 )
 
-// A File is one of the files of a source.
+// A File describes one of the files of a source.
 type File struct {
-	Name string   // slash-separated, in the folder of the source
-	Path string   // of a local file, as the system has it; else ""
-	Size int64    // -1 if that is not known
-	Tag  string   // is another when the file has changed; "" if that cannot be known
-	Hub  *HubFile // what the hub says of it; nil if it is not from there
+	Name string   // slash-separated name in the folder of the source
+	Path string   // path of a local file, in the form of the system; otherwise ""
+	Size int64    // size in bytes; -1 if unknown
+	Tag  string   // changes when the file changes; "" if that cannot be known
+	Hub  *HubFile // description by the hub; nil if the file is not from a hub
 	Open func() (io.ReadCloser, error)
 }
 
-// tagOf returns what tells that a file has changed: what names the content on a hub, the ETag of
-// an object or of a web server, or the time.
+// tagOf returns a text that changes when a file changes: the identifier of the content on a hub,
+// the ETag of an object or a file on a web server, or the modification time.
 func tagOf(info fs.FileInfo) string {
 	switch about := info.Sys().(type) {
 	case hub.FileInfo:
@@ -41,19 +42,19 @@ func tagOf(info fs.FileInfo) string {
 	return info.ModTime().UTC().Format(time.RFC3339Nano)
 }
 
-// describe returns what the file system says of a file.
+// describe returns a description of a file of f.
 func (f *FS) describe(name string, info fs.FileInfo) File {
 	file := File{Name: name, Size: info.Size(), Tag: tagOf(info), Open: func() (io.ReadCloser, error) { return f.reopen(name, tagOf(info)) }}
-	if f.local() {
+	if f.local {
 		file.Path = f.in(name)
 	}
 	if about, ok := info.Sys().(hub.FileInfo); ok {
-		file.Hub, _ = hubFile(about) // nil cannot be compared
+		file.Hub, _ = hubFile(about) // hubFile fails only for sums that cannot be compared, and then returns nil
 	}
 	return file
 }
 
-// OfReader describes a file that is open, of size bytes.
+// OfReader describes an open file of size bytes.
 func (s *Session) OfReader(name string, r readable, size int64) File {
 	return File{Name: name, Size: size, Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(io.NewSectionReader(s.Meter(r), 0, size)), nil
@@ -62,8 +63,8 @@ func (s *Session) OfReader(name string, r readable, size int64) File {
 
 var errChanged = errors.New("has changed since it was opened")
 
-// Unchanged returns an error if a local file is no longer what it was when it was described. Other
-// files need no look: each answer says what it is of.
+// Unchanged returns an error if a local file has changed since it was described. Other files need
+// no check, because each answer identifies the file.
 func (f File) Unchanged() error {
 	if f.Path == "" {
 		return nil
@@ -75,31 +76,59 @@ func (f File) Unchanged() error {
 	return err
 }
 
-// CopyTo writes the whole file. It is an error if that is no longer what it was when the source
-// was opened, or not what the hub says.
+// CopyTo writes the whole file to w. It is an error if the file has changed since the source was
+// opened, or differs from its description by the hub.
 func (f File) CopyTo(w io.Writer) error {
 	r, err := f.Open()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	var sum hash.Hash
-	if f.Hub != nil {
-		sum = f.Hub.Hash(f.Size)
-		w = io.MultiWriter(w, sum)
-	}
-	n, err := io.Copy(w, r)
-	switch {
-	case err != nil:
-	case f.Hub != nil && !f.Hub.Matches(sum.Sum(nil)):
-		err = fmt.Errorf("%s does not have the sum that the hub gives", f.Name)
-	case f.Size >= 0 && n != f.Size:
+	n, err := io.Copy(w, r) // fails at the end of a file whose checksum differs from that of the hub
+	if err == nil && f.Size >= 0 && n != f.Size {
 		err = fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, n, f.Size)
 	}
 	return err
 }
 
-// reopen opens a file for reading it as a whole. Unless the tag is "", it must still have it.
+// Content identifies the content of a remote file by the sum that a hub lists, or by a strong ETag. It is ""
+// for a file of this machine, and for a file that has neither.
+func (f File) Content() string {
+	switch {
+	case f.Path != "" || f.Size < 0:
+	case f.Hub != nil:
+		return fmt.Sprintf("%x", f.Hub.sum)
+	case strings.HasPrefix(f.Tag, `"`) || strings.HasPrefix(f.Tag, "0x"):
+		return f.Tag
+	}
+	return ""
+}
+
+// CopyFrom writes the bytes of a file from offset off to its end. If the file has changed since the source was
+// opened, that is an error.
+func (f File) CopyFrom(w io.Writer, off int64) error {
+	if off == 0 {
+		return f.CopyTo(w)
+	}
+	r, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	at, ok := r.(io.ReaderAt)
+	if !ok {
+		return fmt.Errorf("%s can only be read from its start", f.Name)
+	}
+	const block = 8 << 20
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{io.NewSectionReader(at, off, f.Size-off)}, make([]byte, min(block, max(f.Size-off, 1))))
+	if err == nil && n != f.Size-off {
+		err = fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, off+n, f.Size)
+	}
+	return err
+}
+
+// reopen opens a file for reading it as a whole. Unless tag is "", the file must still have this
+// tag.
 func (f *FS) reopen(name, tag string) (io.ReadCloser, error) {
 	file, err := f.files.Open(f.in(name))
 	if err != nil {
@@ -117,17 +146,17 @@ func (f *FS) reopen(name, tag string) (io.ReadCloser, error) {
 	return metered{r, f.session}, nil
 }
 
-// A HubFile is a file of a repository as the hub describes it.
+// A HubFile is the description of a file of a repository by the hub.
 type HubFile struct {
 	sum []byte
-	git bool // it is that of a git blob
+	git bool // whether sum is the hash of a git blob
 }
 
-// Hash returns the hash of the sum that the hub publishes: SHA-256 of large files, which
-// are in LFS, and the git blob hash of the others.
+// Hash returns the hash that computes the sum published by the hub: SHA-256 for large files, which
+// are in LFS, and the git blob hash for others. size is the size of the file.
 func (f *HubFile) Hash(size int64) hash.Hash {
 	h := sha256.New()
-	if len(f.sum) == sha1.Size { // else it is a large file, or the repository of the newer kind
+	if len(f.sum) == sha1.Size { // otherwise the file is large, or the repository is of a newer kind
 		h = sha1.New()
 	}
 	if f.git {
@@ -136,10 +165,10 @@ func (f *HubFile) Hash(size int64) hash.Hash {
 	return h
 }
 
-// Matches reports whether a sum is the one of the hub.
+// Matches reports whether a sum equals that of the hub.
 func (f *HubFile) Matches(sum []byte) bool { return bytes.Equal(f.sum, sum) }
 
-// HubFiles returns the files of a repository by their names, with their sums.
+// HubFiles returns the files of a repository by their names.
 func (s *Session) HubFiles(repo, revision string) (map[string]*HubFile, error) {
 	snapshot, err := new(hub.Client).Files(s.Context, repo, revision)
 	if err != nil {

@@ -17,33 +17,33 @@ import (
 	"github.com/gosafetensors/safetensors/hub"
 )
 
-// maxSideFile is the size of the largest file next to weights that is read, in bytes:
-// the vocabularies of large models have some 30 MB.
+// maxSideFile is the size in bytes of the largest file next to weights that is read. The
+// vocabularies of large models have some 30 MB.
 const maxSideFile = 64 << 20
 
-// A Folder is where a checkpoint is, with what lies next to the weights:
-// configuration, tokenizers.
+// A Folder is the folder of a checkpoint. It provides the files next to the weights, such as
+// configuration and tokenizers.
 type Folder struct {
 	fsys  *FS
-	whole bool // else it is that of a file: who names one does not mean its neighbors
+	whole bool // whether the source is the folder; otherwise it is a file, and its neighbors do not belong to it
 
-	repo, commit, dir string // of the whole folder, on the hub; "" if this one is no part of it
-	partial           bool   // it is one
+	repo, commit, dir string // place on the hub of the whole folder; "" if this folder is not a part of one
+	partial           bool   // whether this folder is only a part of the whole folder
 
 	mu    sync.Mutex
-	files map[string]content // that were listed or read
+	files map[string]content // files that were listed or read, by name
 }
 
-// A content is what reading a file brought. Up to 1 MiB is remembered: whoever asks again
-// gets the same.
+// A content is the result of reading a file. Up to 1 MiB are cached, so that later reads give the
+// same result.
 type content struct {
-	data []byte // nil of a large file, and of one that was not read
+	data []byte // nil for a large file, or for one that was not read
 	err  error
 	pin  Pin
 }
 
-// ReadFile returns the content of a file of at most 64 MiB. If there is none of that
-// name, the error wraps fs.ErrNotExist. That goes for the nil Folder, too.
+// ReadFile returns the content of a file of at most 64 MiB. If there is no file with this name, the
+// error wraps fs.ErrNotExist. A nil Folder has no files.
 func (f *Folder) ReadFile(name string) ([]byte, error) {
 	if f == nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
@@ -69,17 +69,17 @@ func (f *Folder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// weights are the endings of files that hold tensors, or say where they are.
+// weights are the endings of files that contain tensors, or the places of tensors.
 var weights = []string{
 	".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".npz", ".npy", ".bt",
 	".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
 }
 
-// SideFiles returns the names of the files next to the weights, sorted: those of at most
-// 64 MiB that hold no tensors and are not hidden.
+// SideFiles returns the sorted names of the files next to the weights: those of at most 64 MiB that
+// contain no tensors and are not hidden.
 func (f *Folder) SideFiles() ([]string, error) {
 	if f == nil || !f.whole {
-		return nil, errors.New("it is not a folder, a bucket or a repository, whose files could come along")
+		return nil, errors.New("it is a file, and this flag copies the files of a folder, a bucket or a repository")
 	}
 	files, err := f.list()
 	if err != nil {
@@ -90,7 +90,7 @@ func (f *Folder) SideFiles() ([]string, error) {
 	names := make([]string, len(files))
 	for i, p := range files {
 		names[i] = p.Name
-		if _, read := f.files[p.Name]; !read { // of which the sum counts
+		if _, read := f.files[p.Name]; !read { // the pin of a file that was read has its checksum
 			f.files[p.Name] = content{pin: p}
 		}
 	}
@@ -98,16 +98,16 @@ func (f *Folder) SideFiles() ([]string, error) {
 	return names, nil
 }
 
-// comesAlong reports whether a file next to the weights, or in a folder there, is copied with
-// them, by its name. Capitals make no other file of it where the system knows none.
+// comesAlong reports whether a file next to the weights, or in a folder below, is copied with them,
+// judging by its name. It ignores case, because some file systems do.
 func comesAlong(name string) bool {
 	name = strings.ToLower(name)
 	return fs.ValidPath(name) && !strings.Contains("/"+name, "/.") && !strings.Contains("/"+name+"/", "/__pycache__/") && !IsIndex(name) && !IsTorchIndex(name) &&
 		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
-// Folder returns the folder as that of a source: whole, if its files belong together. It is nil of
-// a web server.
+// Folder returns f as the Folder of a source. whole means that the source is the whole folder.
+// Folder returns nil for a web server.
 func (f *FS) Folder(whole bool) *Folder {
 	if !f.listed {
 		return nil
@@ -115,9 +115,9 @@ func (f *FS) Folder(whole bool) *Folder {
 	return &Folder{fsys: f, whole: whole, files: make(map[string]content)}
 }
 
-// CompleteFrom makes of the folder what it is a part of: dir of a repository on the hub at a
-// commit, of which it has what was downloaded. If config.json is not there or the files are
-// listed, those that are missing are read from the hub, if that is not offline.
+// CompleteFrom makes f complete: f is the part of a folder that was downloaded to the cache, and
+// the whole folder is dir in a repository on the hub, at a commit. If config.json is missing, or
+// the files are listed, missing files are read from the hub, unless it is offline.
 func (f *Folder) CompleteFrom(repo, commit, dir string) { f.repo, f.commit, f.dir = repo, commit, dir }
 
 func (f *Folder) read(name string) ([]byte, error) {
@@ -129,7 +129,7 @@ func (f *Folder) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// list returns the files that come along.
+// list returns the pins of the files that are copied with the weights.
 func (f *Folder) list() (pins []Pin, err error) {
 	fsys := f.fsys
 	if f.repo != "" {
@@ -140,7 +140,7 @@ func (f *Folder) list() (pins []Pin, err error) {
 			return nil, err
 		}
 	}
-	t := &Tree{fsys: fsys, follow: true, skip: func(name string) bool { return !comesAlong(name) }} // without a request
+	t := &Tree{fsys: fsys, follow: true, skip: func(name string) bool { return !comesAlong(name) }} // skip sends no request
 	err = t.folder(".", nil)
 	for _, file := range t.Files {
 		if file.Size <= maxSideFile {
@@ -163,15 +163,15 @@ func (f *FS) readSideFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// A Pin is a file as it was when a source was opened. Another machine that opens the
-// source has the same pins, unless the source has changed.
+// A Pin identifies a file and its state when a source was opened. Another machine that opens the
+// source gets the same pins, unless the source has changed.
 type Pin struct {
-	Name string `json:"name"` // in the folder of the source; of the second of several sources, 2:NAME
+	Name string `json:"name"` // name in the folder of the source; 2:NAME for the second of several sources
 	Size int64  `json:"size"`
-	Tag  string `json:"tag"` // an ETag, a time, a sum, a commit
+	Tag  string `json:"tag"` // an ETag, a time, a checksum or a commit
 }
 
-// Pinned returns what was read and listed of a folder, by name.
+// Pinned returns the pins of the files in a folder that were read or listed, sorted by name.
 func (f *Folder) Pinned() (pins []Pin) {
 	if f == nil {
 		return nil
@@ -184,17 +184,17 @@ func (f *Folder) Pinned() (pins []Pin) {
 	return pins
 }
 
-// indexName matches the names of indexes, that of a variant is
+// indexName matches the names of indexes, including that of a variant:
 // x.safetensors.index.fp16.json.
 var indexName = regexp.MustCompile(`(\.\w+)\.index(\.[A-Za-z]\w*)?\.json$`)
 
-// IsIndex reports whether a file is an index of safetensors, by its name.
+// IsIndex reports whether a file is an index of safetensors files, judging by its name.
 func IsIndex(name string) bool {
 	match := indexName.FindStringSubmatch(name)
 	return match != nil && match[1] == ".safetensors"
 }
 
-// IsTorchIndex reports whether a file is an index of files of torch.save, by its name.
+// IsTorchIndex reports whether a file is an index of files of torch.save, judging by its name.
 func IsTorchIndex(name string) bool {
 	match := indexName.FindStringSubmatch(name)
 	return match != nil && format.ByName(match[1]) == format.Torch

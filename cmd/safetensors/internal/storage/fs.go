@@ -2,6 +2,7 @@ package storage
 
 import (
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -12,14 +13,16 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// An FS is a folder, or what is next to a file on a web server. Its files are metered and noted.
+// An FS is a folder of any kind, or the files next to a file on a web server. It counts the bytes
+// that are read from its files, and records which files were opened.
 type FS struct {
 	session *Session
 	files   fs.FS
-	dir     string // the folder, in files
-	away    bool   // files of other formats are downloaded before they are read
-	listed  bool   // it can be
-	Commit  *Pin   // of a repository, which it stands for; else nil
+	dir     string // name of the folder in files
+	local   bool   // whether dir is a path of this machine, in the form of the system
+	away    bool   // whether files of other formats are downloaded before they are read
+	listed  bool   // whether the folder can be listed
+	Commit  *Pin   // the commit, if the folder is in a repository; otherwise nil
 
 	mu     sync.Mutex
 	opened []File
@@ -27,10 +30,25 @@ type FS struct {
 
 // Local returns a folder of this machine.
 func (s *Session) Local(dir string) *FS {
-	return &FS{session: s, files: osfile.FS{}, dir: dir, listed: true}
+	return &FS{session: s, files: s.through(osfile.FS{}), dir: dir, local: true, listed: true}
 }
 
-// Opened returns the files that were opened, by name.
+func (s *Session) through(files fs.FS) fs.FS {
+	if s.Through == nil {
+		return files
+	}
+	return s.Through(files)
+}
+
+// WithLinks returns a folder of this machine as a file system with a method ReadLink, for verdicts
+// on symbolic links. Verbs that only read the tensors follow links wherever they lead.
+func (f *FS) WithLinks() fs.FS { return linkedFS{f} }
+
+type linkedFS struct{ *FS }
+
+func (l linkedFS) ReadLink(name string) (string, error) { return os.Readlink(l.in(name)) }
+
+// Opened returns the files that were opened, sorted by name.
 func (f *FS) Opened() []File {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,11 +56,9 @@ func (f *FS) Opened() []File {
 	return f.opened
 }
 
-func (f *FS) local() bool { _, is := f.files.(osfile.FS); return is }
-
-// in returns the name that a file has in files.
+// in returns the name of a file in f.files.
 func (f *FS) in(name string) string {
-	if f.local() {
+	if f.local {
 		return filepath.Join(f.dir, filepath.FromSlash(name))
 	}
 	return path.Join(f.dir, name)
@@ -67,7 +83,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	}
 	noted := f.describe(name, info)
 	if other := format.ByName(name); f.away && other != nil && other.Open != nil {
-		temp, size, err := f.session.Spool(metered{r, f.session})
+		temp, size, err := f.session.Spool(metered{r, f.session}, info.Size())
 		file.Close()
 		if err != nil {
 			return nil, err
@@ -77,7 +93,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.ContainsFunc(f.opened, func(have File) bool { return have.Name == name }) { // it may be opened several times
+	if !slices.ContainsFunc(f.opened, func(have File) bool { return have.Name == name }) { // a file may be opened several times
 		f.opened = append(f.opened, noted)
 	}
 	return f.session.Meter(r), nil

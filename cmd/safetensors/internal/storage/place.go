@@ -10,16 +10,17 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// IsURL reports whether a name is not one of a file of this machine.
+// IsURL reports whether a name is a URL, and not a file of this machine.
 func IsURL(name string) bool { return strings.Contains(name, "://") }
 
-// Away returns the folder that a URL leads to, or the one of a file and its name there, "." if there
-// is none: hf://OWNER/NAME[@REVISION][/FILE], that of an object or a folder in a bucket, or that of a
-// file on a web server.
+// Away returns the folder to which a URL leads, or the folder of a file and the name of the file in
+// it; the name is "." for a folder. The URL may be hf://OWNER/NAME[@REVISION][/FILE], that of an
+// object or a folder in a bucket, or that of a file on a web server.
 func (s *Session) Away(name string) (*FS, string, error) {
 	switch {
 	case strings.HasPrefix(name, "hf://"):
@@ -33,11 +34,11 @@ func (s *Session) Away(name string) (*FS, string, error) {
 		if err != nil || path.Base(u.Path) == "." || path.Base(u.Path) == "/" {
 			return nil, "", errors.New("is not the URL of a file")
 		}
-		return &FS{session: s, files: files, away: true}, path.Base(u.Path), nil
+		return &FS{session: s, files: s.through(files), away: true}, path.Base(u.Path), nil
 	case bucket.IsURL(name):
 		return s.inBucket(name)
 	}
-	return nil, "", errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file")
+	return nil, "", errors.New("only URLs of http, https, hf, s3, gs, azblob and file are read")
 }
 
 func (s *Session) onHub(name string) (*FS, string, error) {
@@ -45,10 +46,14 @@ func (s *Session) onHub(name string) (*FS, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	files, err := new(hub.Client).FS(s.Context, repo, revision)
+	files, err := s.repository(repo, revision)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = notCached(repo, revision, file, err)
+	}
 	if err != nil {
 		return nil, "", err
 	}
+	files = s.through(files)
 	root, err := fs.Stat(files, ".")
 	if err != nil {
 		return nil, "", err
@@ -65,15 +70,60 @@ func (s *Session) onHub(name string) (*FS, string, error) {
 	return &FS{session: s, files: files, dir: dir, away: true, listed: true, Commit: commit}, base, nil
 }
 
-// inBucket returns the place of a key. Its ending says what it is, so that opening it is one request.
+// repository returns the files of a repository. All calls of a run with the same name and revision see the same
+// commit.
+func (s *Session) repository(repo, revision string) (fs.FS, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := repo + "@" + revision
+	if known := s.repositories[name]; known != nil {
+		return known, nil
+	}
+	files, err := new(hub.Client).FS(s.Context, repo, revision)
+	if err != nil {
+		return nil, err
+	}
+	if s.repositories == nil {
+		s.repositories = make(map[string]fs.FS)
+	}
+	s.repositories[name] = files
+	return files, nil
+}
+
+// notCached returns the error for a file of a repository, or for its model if file is "", that is
+// not in the cache while HF_HUB_OFFLINE forbids requests. err is the error of listing the files.
+func notCached(repo, revision, file string, err error) error {
+	dir, absent := hub.CacheDir(repo, revision)
+	if absent != nil {
+		return err // err names the cache
+	}
+	what := "a checkpoint, such as model.safetensors,"
+	if file != "" {
+		what = term.Name(file)
+	}
+	return &offlineError{fmt.Sprintf("HF_HUB_OFFLINE is set: %s is not in the cache %s", what, dir), err}
+}
+
+// An offlineError is an error with another text.
+type offlineError struct {
+	text string
+	err  error
+}
+
+func (e *offlineError) Error() string { return e.text }
+func (e *offlineError) Unwrap() error { return e.err }
+
+// inBucket returns the folder of a key. If the ending of the key is that of a file, opening it
+// takes only one request.
 func (s *Session) inBucket(name string) (*FS, string, error) {
 	b, key, err := bucket.Open(s.Context, name)
 	if err != nil {
 		return nil, "", err
 	}
+	files := s.through(b)
 	dir, base := path.Split(key)
 	if ending := path.Ext(key); ending != ".safetensors" && ending != ".json" {
-		info, err := fs.Stat(b, path.Clean(key))
+		info, err := fs.Stat(files, path.Clean(key))
 		if err != nil {
 			return nil, "", err
 		}
@@ -81,21 +131,24 @@ func (s *Session) inBucket(name string) (*FS, string, error) {
 			dir, base = key, "."
 		}
 	}
-	return &FS{session: s, files: b, dir: dir, listed: true}, base, nil
+	return &FS{session: s, files: files, dir: dir, listed: true}, base, nil
 }
 
-// SplitHub takes hf://OWNER/NAME[@REVISION][/FILE] apart. A slash in a revision is
-// written as %2F, but for refs/pr/N and refs/convert/NAME.
+// SplitHub splits hf://OWNER/NAME[@REVISION][/FILE]. A slash in a revision is written as %2F,
+// except in refs/pr/N and refs/convert/NAME.
 func SplitHub(name string) (repo, revision, file string, err error) {
 	parts := strings.SplitN(strings.TrimPrefix(name, "hf://"), "/", 3)
 	if len(parts) < 2 || parts[0] == "" || parts[1] == "" {
-		err := errors.New("is not hf://OWNER/NAME[@REVISION][/FILE]")
-		return "", "", "", &Error{Shown(name), err, err}
+		err := fmt.Errorf("%s is not hf://OWNER/NAME[@REVISION][/FILE]", Shown(name))
+		if len(parts) == 1 && parts[0] != "" {
+			err = fmt.Errorf("%w: the owner is missing, as in hf://openai-community/gpt2", err)
+		}
+		return "", "", "", &Error{"", err, err}
 	}
 	if len(parts) == 3 {
 		file = strings.Trim(parts[2], "/")
 	}
-	if file != "" && !fs.ValidPath(file) { // which would lead out of the repository
+	if file != "" && !fs.ValidPath(file) { // such a name would lead out of the repository
 		return "", "", "", fmt.Errorf("%q does not name a file in a repository", file)
 	}
 	base, revision, _ := strings.Cut(parts[1], "@")
@@ -110,8 +163,8 @@ func SplitHub(name string) (repo, revision, file string, err error) {
 	return parts[0] + "/" + base, revision, file, nil
 }
 
-// HubCache returns where the Python tools have a repository, hf://OWNER/NAME[@REVISION],
-// and which commit that is.
+// HubCache returns the directory in which the Python tools have cached a repository
+// hf://OWNER/NAME[@REVISION], the name of the repository, and the commit.
 func HubCache(name string) (dir, repo, commit string, err error) {
 	repo, revision, file, err := SplitHub(name)
 	if err == nil && file != "" {

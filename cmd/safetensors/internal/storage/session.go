@@ -1,15 +1,18 @@
-// Package storage opens the files that a source consists of, wherever they are: on this machine, on
-// hubs, on web servers and in buckets.
+// Package storage opens the files of a source, wherever they are: on this machine, on hubs, on web
+// servers and in buckets.
 package storage
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
@@ -18,24 +21,31 @@ import (
 
 // A Session opens the files of one run of the command.
 type Session struct {
-	// Context ends all reads of what was opened.
+	// Context ends all reads of files that were opened.
 	Context context.Context
 
+	// Through, unless nil, replaces each file system that the session opens. Tests use it to inject
+	// faults.
+	Through func(fs.FS) fs.FS
+
 	read atomic.Int64
+
+	mu           sync.Mutex
+	repositories map[string]fs.FS // repositories of hubs by name and revision, guarded by mu
 }
 
-// BytesRead returns how many bytes were read from all files.
+// BytesRead returns the number of bytes that were read from all files.
 func (s *Session) BytesRead() int64 { return s.read.Load() }
 
-// A readable file can be read at any place.
+// A readable is a file that can be read by offset.
 type readable interface {
 	fs.File
 	io.ReaderAt
 }
 
-// A metered file counts the bytes that are read, and fails when the context is
-// cancelled: that is how a writer that takes no context ends. It costs nothing that
-// can be measured, because reads are large.
+// A metered is a file that counts the bytes that are read. Its reads fail once the context is done:
+// that ends a writer that has no context. Its cost is too small to measure, because reads are
+// large.
 type metered struct {
 	readable
 	s *Session
@@ -50,7 +60,8 @@ func (m metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteTo writes all of a file. One of this machine is copied by the system where that can.
+// WriteTo writes the rest of a file. If possible, the operating system copies a file of this
+// machine.
 func (m metered) WriteTo(w io.Writer) (n int64, err error) {
 	local, ok := m.readable.(*os.File)
 	if !ok {
@@ -78,7 +89,7 @@ func (m metered) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Meter returns a file that is metered, and a safetensors.RangeReader if f is one.
+// Meter returns f as a metered file, which is a safetensors.RangeReader if f is one.
 func (s *Session) Meter(f readable) readable {
 	m := metered{f, s}
 	if ranges, ok := f.(safetensors.RangeReader); ok {
@@ -109,7 +120,7 @@ func (m meteredRanges) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return err
 }
 
-// A Temp is a temporary file, which Close removes.
+// A Temp is a temporary file. Close removes it.
 type Temp struct{ *os.File }
 
 func (t *Temp) Close() error {
@@ -120,18 +131,38 @@ func (t *Temp) Close() error {
 	return err
 }
 
-// Spool copies a stream into a temporary file, and returns its size.
-func (s *Session) Spool(r io.Reader) (*Temp, int64, error) {
+// Spool copies a stream to a temporary file, and returns the file and its size. claimed is the size
+// that the stream is expected to have, or -1. Spool writes at most as many bytes as the file system
+// of the temporary folder has free, minus a sixteenth. It writes nothing if claimed is above that.
+func (s *Session) Spool(r io.Reader, claimed int64) (*Temp, int64, error) {
 	f, err := os.CreateTemp("", "safetensors-*.tmp")
 	if err != nil {
 		return nil, 0, err
 	}
-	os.Remove(f.Name()) // where the system can: a command that is killed leaves nothing
+	os.Remove(f.Name()) // on systems that allow it, so that a command that is killed leaves nothing
 	temp := &Temp{f}
-	size, err := localfile.Await(s.Context, func() (int64, error) { return io.Copy(f, r) })
+	limit := int64(math.MaxInt64)
+	if free, known := freeSpace(os.TempDir()); known {
+		limit = int64(min(free-free/16, math.MaxInt64-1))
+	}
+	size := claimed
+	if claimed <= limit {
+		size, err = localfile.Await(s.Context, func() (int64, error) { return copyAtMost(f, r, limit) })
+	}
+	if err == nil && size > limit {
+		err = fmt.Errorf("it has more than the %d bytes that a temporary file in %s may take: TMPDIR names another folder", limit, os.TempDir())
+	}
 	if err != nil {
 		temp.Close()
 		return nil, 0, err
 	}
 	return temp, size, nil
+}
+
+// copyAtMost copies a stream, but at most one byte beyond a limit.
+func copyAtMost(w io.Writer, r io.Reader, limit int64) (int64, error) {
+	if limit == math.MaxInt64 {
+		return io.Copy(w, r)
+	}
+	return io.Copy(w, io.LimitReader(r, limit+1))
 }

@@ -73,6 +73,7 @@ func TestTreeOfServer(t *testing.T) {
 	require.ErrorContains(t, err, "404 Not Found")
 }
 
+// TestSplitHub splits hf:// URLs into repository, revision and file.
 func TestSplitHub(t *testing.T) {
 	for name, want := range map[string][3]string{
 		"hf://o/n":                          {"o/n", "", ""},
@@ -95,6 +96,7 @@ func TestSplitHub(t *testing.T) {
 	}
 }
 
+// TestShown: the names of sources in messages have no secrets and no control characters.
 func TestShown(t *testing.T) {
 	for name, want := range map[string]string{
 		"https://user:secret@host/x.safetensors": "https://host/x.safetensors",

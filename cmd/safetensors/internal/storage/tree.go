@@ -16,29 +16,29 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// A Tree is all files of a model, whether they hold tensors or not.
+// A Tree has all files of a model, even those that contain no tensors.
 type Tree struct {
-	Name   string   // of the file or the folder
-	Single bool     // the model is a file, Files[0]
+	Name   string   // name of the file or the folder
+	Single bool     // whether the model is one file, Files[0]
 	Files  []File   // sorted by name
-	Links  []string // that were not followed, or lead nowhere
+	Links  []string // links that were not followed, or lead nowhere
 
-	// Outside are links that were followed out of the model.
+	// Outside are files outside of the model to which links lead that were followed.
 	Outside []string
 
 	fsys   *FS
 	follow bool
 	skip   func(name string) bool
-	linked int // folders that links lead to
+	linked int // number of folders to which links lead
 }
 
-// maxLinked limits these: thirty folders with two links each to the next one have 2³⁰ paths.
+// maxLinked limits linked: thirty folders with two links each to the next folder have 2³⁰ paths.
 const maxLinked = 10_000
 
-// Tree lists the files of a model: a file or a folder, of this machine, of a bucket or
-// of the cache of the hub, or a file on a web server. Files for which skip is true are
-// left out, folders with all that is in them. Symbolic links are followed, or listed as
-// Links; pipes and the like are an error.
+// Tree lists the files of a model: of a file or a folder on this machine, in a bucket or in the
+// cache of the hub, or of a file on a web server. Files for which skip returns true are left out,
+// and so are folders with all files in them. Symbolic links are followed if follow is true, and
+// listed in Links otherwise. Pipes and other special files are an error.
 func (s *Session) Tree(name string, follow bool, skip func(name string) bool) (*Tree, error) {
 	t := &Tree{follow: follow, skip: skip}
 	if err := t.open(s, name); err != nil {
@@ -83,7 +83,7 @@ func (t *Tree) open(s *Session, name string) error {
 // list lists a folder, or a file in it.
 func (t *Tree) list(name string) error {
 	info, err := t.fsys.Stat(name)
-	if errors.Is(err, errors.ErrUnsupported) { // of a web server, which says it of what is open
+	if errors.Is(err, errors.ErrUnsupported) { // a web server describes only open files
 		info, err = fs.Stat(struct{ fs.FS }{t.fsys.files}, t.fsys.in(name))
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (t *Tree) list(name string) error {
 	return err
 }
 
-// folder lists a folder. above are the folders that it is in, for links that lead back.
+// folder lists a folder. above are the folders that contain it, to detect links that lead back.
 func (t *Tree) folder(dir string, above []fs.FileInfo) error {
 	entries, err := t.fsys.ReadDir(dir)
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *Tree) folder(dir string, above []fs.FileInfo) error {
 		}
 		name := path.Join(dir, e.Name())
 		if n := e.Name(); n == "" || n == "." || n == ".." || strings.Contains(n, "/") {
-			return fmt.Errorf("%s/%s is not the name of a file", term.Name(dir), term.Name(e.Name())) // of an object
+			return fmt.Errorf("%s/%s is not the name of a file", term.Name(dir), term.Name(e.Name())) // keys of objects can have such names
 		}
 		link := e.Type()&fs.ModeSymlink != 0
 		if t.skip(name) {
@@ -147,7 +147,7 @@ func (t *Tree) add(name string, info fs.FileInfo) error {
 		return fmt.Errorf("%s is not a regular file", term.Name(name))
 	}
 	f := t.fsys.describe(name, info)
-	f.Open = func() (io.ReadCloser, error) { return t.fsys.reopen(name, "") } // whatever it has become
+	f.Open = func() (io.ReadCloser, error) { return t.fsys.reopen(name, "") } // opens the file even if it has changed
 	t.Files = append(t.Files, f)
 	return nil
 }

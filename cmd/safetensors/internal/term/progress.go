@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Work that takes less time than this is not shown.
+// patience is the time after which the progress of work is first shown.
 const patience = 500 * time.Millisecond
 
-// Progress shows how much of total is done until stop is called: a bar on a
-// terminal, a line now and then on anything else.
+// Progress shows how much of total is done, until stop is called. It draws a bar on a terminal. On
+// any other stream it prints a line now and then.
 func Progress(w io.Writer, title string, total int64, done func() int64) (stop func()) {
 	return progress(w, title, total, done, Is(w))
 }
@@ -26,7 +26,7 @@ func progress(w io.Writer, title string, total int64, done func() int64, bar boo
 	}
 	go func() {
 		defer close(ended)
-		shown := 0 // runes of the bar, which is wiped out at the end
+		shown := 0 // number of runes of the drawn bar, which is erased at the end
 		for wait := patience + every; ; wait = every {
 			select {
 			case <-quit:
@@ -53,8 +53,8 @@ func progress(w io.Writer, title string, total int64, done func() int64, bar boo
 	}
 }
 
-// barLine returns a line that fits into a terminal, which would break a longer one, and then
-// show every one of them.
+// barLine returns a line that fits the terminal. A longer line would wrap, and each update would
+// leave a line behind.
 func barLine(title string, part float64, state string, columns int) string {
 	width := min(30, columns-len(title)-len(" [] ")-len(state)-1)
 	if width < 0 {
@@ -65,8 +65,8 @@ func barLine(title string, part float64, state string, columns int) string {
 	return fmt.Sprintf("%s [%s%s] %s", title, strings.Repeat("=", full), strings.Repeat(" ", width-full), state)
 }
 
-// interval is the time between two lines. SAFETENSORS_PROGRESS_INTERVAL changes it,
-// for tests and for logs that are to be long or short.
+// interval returns the time between two lines. SAFETENSORS_PROGRESS_INTERVAL changes it, for tests
+// and for users who want longer or shorter logs.
 func interval() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("SAFETENSORS_PROGRESS_INTERVAL")); err == nil && d > 0 {
 		return d
@@ -74,13 +74,13 @@ func interval() time.Duration {
 	return 10 * time.Second
 }
 
-// state describes work in words: 1.2 GB of 64.0 GB, 1.1 GB/s, 58s left.
+// state describes the state of work in words: 1.2 GB of 64.0 GB, 1.1 GB/s, 58s left.
 func state(done, total int64, took time.Duration) string {
 	done = min(done, total)
 	s := fmt.Sprintf("%s of %s", Bytes(done), Bytes(total))
 	if took > 0 && done > 0 {
 		speed := float64(done) / took.Seconds()
-		const most = 9e9 // of seconds that are a Duration
+		const most = 9e9 // largest number of seconds that fit a Duration
 		left := time.Duration(min(float64(total-done)/speed, most) * float64(time.Second))
 		s += fmt.Sprintf(", %s/s, %v left", Bytes(int64(speed)), left.Round(time.Second))
 	}

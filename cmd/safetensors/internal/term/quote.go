@@ -1,5 +1,5 @@
-// Package term shows things in a terminal: names that strangers chose, sizes, and
-// the progress of long work.
+// Package term formats text for a terminal: untrusted names, sizes, and the progress of
+// long work.
 package term
 
 import (
@@ -19,12 +19,12 @@ import (
 	"golang.org/x/term"
 )
 
-// Quote returns s unchanged if it is printable text, and quoted otherwise: names
-// from files may hold newlines, escape sequences or marks that reorder text. It
-// shows at most limit characters.
+// Quote returns s unchanged if it is printable text, and quoted otherwise, because names from files
+// may contain newlines, escape sequences or marks that reorder text. It shows at most limit
+// characters.
 func Quote(s string, limit int) string {
 	more, n := "", 0
-	for i := range s { // which may have a hundred million
+	for i := range s { // stops early, since s may have a hundred million characters
 		if n == limit {
 			s, more = s[:i], "…"
 			break
@@ -37,17 +37,17 @@ func Quote(s string, limit int) string {
 	return s + more
 }
 
-// The limits of Quote for names and for the values of metadata.
+// NameLimit and ValueLimit are the limits, in characters, for quoting names and values of metadata.
 const (
 	NameLimit  = 200
 	ValueLimit = 80
 )
 
-// Name quotes a name.
+// Name quotes a name, and shortens it to NameLimit characters.
 func Name(s string) string { return Quote(s, NameLimit) }
 
-// Bare returns an error without the prefix that those of the library have, which the
-// command puts before all errors. They wrap what is after it.
+// Bare returns an error without the prefix of the library's errors, since the command adds that
+// prefix to every error it prints.
 func Bare(err error) error {
 	if inner := errors.Unwrap(err); inner != nil && err.Error() == "safetensors: "+inner.Error() {
 		return inner
@@ -55,12 +55,12 @@ func Bare(err error) error {
 	return err
 }
 
-// hidden reports whether a rune is not printed as itself: control characters,
-// those of the C1 set too, and the marks of bidirectional text.
+// hidden reports whether a rune is not printed as itself. Such runes are the control characters,
+// including those of the C1 set, and the marks of bidirectional text.
 func hidden(r rune) bool { return !strconv.IsPrint(r) }
 
-// Clean returns a message with the runes escaped that are not printable, but for
-// newlines, which separate several messages.
+// Clean escapes the runes of a message that are not printable, except newlines, which separate
+// several messages.
 func Clean(s string) string {
 	quoted := strconv.Quote(s)
 	return readable.Replace(quoted[1 : len(quoted)-1])
@@ -69,7 +69,7 @@ func Clean(s string) string {
 // readable undoes the escapes of strconv.Quote that a message does not need.
 var readable = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
-// PrintJSON writes a line of JSON, with everything escaped that is not printable.
+// PrintJSON writes v as a line of JSON in which every rune that is not printable is escaped.
 func PrintJSON(w io.Writer, v any) error {
 	var raw bytes.Buffer
 	e := json.NewEncoder(&raw)
@@ -83,7 +83,7 @@ func PrintJSON(w io.Writer, v any) error {
 			b.WriteRune(r)
 			continue
 		}
-		for _, unit := range utf16.AppendRune(nil, r) { // only inside a string
+		for _, unit := range utf16.AppendRune(nil, r) { // such runes occur only inside of strings
 			fmt.Fprintf(&b, `\u%04x`, unit)
 		}
 	}
@@ -97,7 +97,7 @@ func Bytes(n int64) string { return humanize.Bytes(uint64(n)) }
 
 // ParseBytes reads a size such as 5GB, 512MiB or 1000B.
 func ParseBytes(s string) (int64, error) {
-	if s != "" && '0' <= s[len(s)-1] && s[len(s)-1] <= '9' {
+	if s != "" && strings.Trim(s, "0123456789.,") == "" {
 		return 0, fmt.Errorf("%q has no unit: expected a size like %[1]sGB or %[1]sB", s)
 	}
 	n, err := humanize.ParseBytes(s)
@@ -110,7 +110,8 @@ func ParseBytes(s string) (int64, error) {
 // Count formats a number with commas: 1,234,567.
 func Count(n int64) string { return humanize.Comma(n) }
 
-// Shape formats a shape as in the file: [2,3]. One of a million dimensions is cut.
+// Shape formats a shape in the notation of the file: [2,3]. It shortens a shape with very many
+// dimensions.
 func Shape(dims []int) string {
 	return Quote(strings.ReplaceAll(fmt.Sprint(dims), " ", ","), ValueLimit)
 }
@@ -118,7 +119,7 @@ func Shape(dims []int) string {
 // Plural formats a number of things: 1 tensor, 2 tensors.
 func Plural(n int, thing string) string { return english.Plural(n, thing, "") }
 
-// columns returns how many characters a line of a terminal has, 80 if that is not known.
+// columns returns the number of characters in a line of a terminal, or 80 if it is unknown.
 func columns(stream any) int {
 	if f, ok := stream.(interface{ Fd() uintptr }); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestQuote: printable text stays, and whatever a terminal could obey is quoted.
 func TestQuote(t *testing.T) {
 	for s, want := range map[string]string{
 		"model.layers.0":        "model.layers.0",
@@ -44,6 +45,8 @@ func TestQuote(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), "not in proportion to the text")
 }
 
+// TestClean: a message keeps its newlines, and nothing in it can move the cursor or turn text
+// around.
 func TestClean(t *testing.T) {
 	for s, want := range map[string]string{
 		"open größe: no\nsecond": "open größe: no\nsecond",
@@ -59,6 +62,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
+// TestPrintJSON: JSON with control characters in names is printable, and reads back the same.
 func TestPrintJSON(t *testing.T) {
 	s := "<a> \x1b \u009b \u202e \U000e0001 größe \u2028 \" \\"
 	var b bytes.Buffer
@@ -70,6 +74,7 @@ func TestPrintJSON(t *testing.T) {
 	require.True(t, strings.HasSuffix(b.String(), "}\n"))
 }
 
+// TestBytes: sizes need a unit, are whole and positive, and fit.
 func TestBytes(t *testing.T) {
 	for s, want := range map[string]int64{"5GB": 5e9, "512MiB": 512 << 20, "1000B": 1000, "36B": 36, "1.5kB": 1500} {
 		n, err := ParseBytes(s)
@@ -83,6 +88,7 @@ func TestBytes(t *testing.T) {
 	require.Equal(t, "9.2 EB", Bytes(math.MaxInt64))
 }
 
+// TestState has the text of some moments of a copy, among them more done than was announced.
 func TestState(t *testing.T) {
 	require.Equal(t, "1 B of 1.0 EB, 0 B/s, 2500000h0m0s left", state(1, 1e18, time.Minute))
 	require.Equal(t, "0 B of 10 GB", state(0, 10e9, time.Second))

@@ -1,0 +1,288 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/variant"
+)
+
+// Check judges a directory: whether transformers, huggingface_hub, accelerate, diffusers, peft,
+// sentence-transformers, mlx-lm and this module see the same model in it, and whether the model is
+// whole. It returns no findings if both are true. It also judges the directories in it, except
+// hidden ones and links.
+//
+// Check reads headers, indexes and configs. It reads data only to compare tensors that are stored
+// twice (copies of a tensor, tied heads, files of torch.save beside safetensors), and to find numbers
+// that a narrower dtype in config.json would round. Comparing takes constant memory. On a hub or in
+// a bucket, Check opens each file once to read its header, and again only to compare its data.
+//
+// A finding is about the content of files. If a file cannot be read for another reason, such as the
+// network, Check returns an error and no findings. More than 10,000 files with weights in a
+// directory, or more than 10,000 directories, are an error. A config of more than 4 MiB and an index
+// of more than 64 MiB are findings, and so is a link that leads out of the directory, as for [Open].
+// If name is a file, Check judges only whether it can be opened.
+//
+// Several goroutines may call Check at the same time.
+func Check(fsys fs.FS, name string) ([]Finding, error) {
+	in, err := osfile.TreeOf(fsys, name)
+	if err != nil {
+		return nil, prefix.Add(err)
+	}
+	c := &checker{in: in, root: name, claimed: make(map[string]bool), lists: make(map[string]listing)}
+	if err := c.check(); err != nil {
+		return nil, prefix.Add(fmt.Errorf("checking %s: %w", quoted(name), prefix.Strip(err)))
+	}
+	return c.findings, nil
+}
+
+func (c *checker) check() error {
+	info, err := fs.Stat(c.in.FS, c.root)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return c.opens(".")
+	}
+	if err := c.tree("."); err != nil {
+		return err
+	}
+	if !c.weights && len(c.findings) == 0 {
+		l, err := c.list(".")
+		if err != nil {
+			return err
+		}
+		text := "the directory has no weights"
+		if err := foreignError(l); err != nil {
+			text += ": " + err.Error()
+		} else if len(l.names) > 0 {
+			text += ", only " + quotedList(l.names)
+		}
+		c.note(Missing, "", text, ".")
+	}
+	return nil
+}
+
+// opens notes a finding if Open fails for a file or a directory.
+func (c *checker) opens(name string) error {
+	f, err := Opener{Skip: func(string, error) {}}.OpenFS(c.in.FS, c.path(name))
+	if err == nil {
+		return f.Close()
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	rule := Unreadable
+	if errors.Is(err, fs.ErrNotExist) {
+		rule = Missing
+	}
+	c.note(rule, "", fmt.Sprintf("%s cannot be opened: %s", quoted(name), cut(bare(err).Error())), name)
+	return nil
+}
+
+const maxDirs = 10_000
+
+// tree judges a directory and the directories below it.
+func (c *checker) tree(dir string) error {
+	if c.dirs++; c.dirs > maxDirs {
+		return fmt.Errorf("more than %d directories", maxDirs)
+	}
+	l, err := c.list(dir)
+	if err != nil {
+		return err
+	}
+	if err := c.judge(dir, l); err != nil {
+		return err
+	}
+	if err := c.judgeCache(dir, l); err != nil {
+		return err
+	}
+	for _, name := range l.names {
+		if l.modes[name].IsDir() && !strings.HasPrefix(name, ".") && name != "__pycache__" {
+			if err := c.tree(path.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// judge judges one directory.
+func (c *checker) judge(dir string, l listing) error {
+	c.seen, c.heads = make(map[string]bool), make(map[string]*head)
+	c.weights = c.weights || l.holdsModel()
+	d := &directory{checker: c, dir: dir, listing: l, first: len(c.findings)}
+	if err := d.irregular(); err != nil {
+		return err
+	}
+	if err := c.members(dir, d.listing); err != nil {
+		return err
+	}
+	switch {
+	case l.any(isSafetensorsIndex):
+	case l.has(distcpMetadata), l.any(variant.IsRank), isItems(l), !l.any(isSafetensors) && l.any(variant.IsRankFile) && !l.any(isTorchModel):
+		if !l.any(variant.IsRankFile) || l.any(isSure) || l.has(distcpMetadata) {
+			return c.opens(dir)
+		}
+	}
+	return d.judge()
+}
+
+// isSure reports whether a name can only be that of a file of a rank.
+func isSure(name string) bool {
+	r, ok := variant.RankOf(name)
+	return ok && r.Sure
+}
+
+// members notes the missing parts of a pipeline or of a directory of sentence-transformers.
+func (c *checker) members(dir string, l listing) error {
+	members, err := membersOf(c.in, c.path(dir), l)
+	if err != nil {
+		if !isVerdict(err) {
+			return err
+		}
+		name := modulesFile
+		if l.has(pipelineFile) {
+			name = pipelineFile
+		}
+		var text *textError
+		if errors.As(err, &text) {
+			name, err = text.name, text.err
+		}
+		c.unreadable(path.Join(dir, name), err)
+		return nil
+	}
+	c.judgeLists(dir, l)
+	for _, m := range members {
+		if err := c.member(path.Join(dir, m.dir), m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// member notes a part that is missing, or that has no weights or no config although it needs them.
+func (c *checker) member(dir string, m member) error {
+	weights, config := m.needs()
+	if to, is := leaves(c.in, c.root, dir); is {
+		c.unreadable(dir, leavesError(to))
+		return nil
+	}
+	l, err := c.list(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if weights || config != "" {
+			c.note(Missing, "", fmt.Sprintf("the directory %s is missing, which holds the %s", quoted(dir), quoted(m.class)), dir)
+		}
+		return nil
+	case err != nil:
+		return err
+	}
+	if weights && !l.holdsModel() {
+		c.note(Missing, "", fmt.Sprintf("the directory %s of the %s has no weights", quoted(dir), quoted(m.class)), dir)
+	}
+	if config != "" && !l.has(config) {
+		c.note(Missing, "", fmt.Sprintf("%s is missing, which describes the %s", quoted(path.Join(dir, config)), quoted(m.class)), path.Join(dir, config))
+	}
+	return nil
+}
+
+// needs returns whether a part of this class needs weights, and the name of the config that it needs, or "" if
+// it is not known to need one.
+func (m member) needs() (weights bool, config string) {
+	class := m.class[strings.LastIndexByte(m.class, '.')+1:]
+	is := func(endings ...string) bool {
+		return slices.ContainsFunc(endings, func(e string) bool { return strings.HasSuffix(class, e) })
+	}
+	if m.module == "" { // a part of sentence-transformers
+		switch {
+		case is("Normalize"), is("StaticEmbedding"):
+			return class == "StaticEmbedding", ""
+		case is("Dense", "LSTM", "CNN", "LayerNorm", "WeightedLayerPooling"):
+			return true, configFile
+		case is("Transformer", "CLIPModel"):
+			return true, ""
+		case is("Pooling"):
+			return false, configFile
+		}
+		return false, ""
+	}
+	switch {
+	case is("Scheduler"):
+		return false, "scheduler_config.json"
+	case is("Tokenizer", "TokenizerFast", "Processor", "ProcessorFast", "FeatureExtractor", "Normalizer", "Guider"):
+		return false, ""
+	case strings.HasPrefix(class, "Onnx"), strings.HasPrefix(class, "Flax"), strings.HasPrefix(class, "OV"):
+		return false, ""
+	case m.module == "diffusers" || m.module == "transformers":
+		return true, configFile
+	}
+	return is("Model", "SafetyChecker", "Watermarker"), ""
+}
+
+// judge judges each set of a directory, compares the sets with each other, and with the configs.
+func (d *directory) judge() error {
+	d.findSets()
+	for _, s := range d.sets {
+		if err := d.judgeSet(s); err != nil {
+			return err
+		}
+	}
+	d.judgeEmpty()
+	if err := d.judgeStrays(); err != nil {
+		return err
+	}
+	if err := d.judgeComponent(); err != nil {
+		return err
+	}
+	var config modelConfig
+	if _, err := d.readText(configFile, config.parse); err != nil {
+		return err
+	}
+	for _, s := range d.sets {
+		if other := d.twin(s); other != nil {
+			if err := d.judgeTwins(s, other, &config); err != nil {
+				return err
+			}
+		}
+	}
+	if !d.incomplete() {
+		d.judgeVariants()
+	}
+	if err := d.judgeConfig(&config); err != nil {
+		return err
+	}
+	if err := d.judgeAdapter(); err != nil {
+		return err
+	}
+	return d.judgeNames(&config)
+}
+
+// judgeSet judges the files of one set.
+func (d *directory) judgeSet(s *set) error {
+	if s.index != "" && !d.seen[d.at(s.index)] {
+		if err := d.readIndex(s); err != nil {
+			return err
+		}
+	}
+	rest := d.unlisted(s)
+	var all []string
+	for _, files := range rest {
+		for _, name := range files {
+			all = append(all, d.at(name))
+		}
+	}
+	if err := d.readHeads(all); err != nil {
+		return err
+	}
+	if s.listed != nil {
+		return d.judgeRest(s, rest, s.index)
+	}
+	return d.judgeUnindexed(s, rest)
+}

@@ -1,0 +1,336 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/variant"
+	"github.com/gosafetensors/safetensors/torch"
+)
+
+// An Opener opens checkpoints as the funcs Open and OpenFS do, which are its methods for the
+// zero Opener. It may be used concurrently if its Skip may.
+type Opener struct {
+	// Key selects a dict in files of torch.save, as in [torch.Opener] and [dcp.Opener].
+	Key string
+
+	// Variant selects the files of a variant in a directory, such as "fp16":
+	// model.fp16.safetensors, model.fp16-00001-of-00002.safetensors,
+	// model.safetensors.index.fp16.json.
+	Variant string
+
+	// Skip, if it is not nil, is called with the name of each entry that safetensors cannot hold, and the
+	// reason; the entry is left out. See [torch.Opener] and [dcp.Opener]. If Skip is nil, a tensor that
+	// safetensors cannot hold is an error.
+	Skip func(name string, why error)
+}
+
+// Open opens a file of safetensors or of torch.save, an index of such files, or a directory. In a
+// directory, it opens the first of these that is there:
+//
+//   - safetensors, if it has an index of them
+//   - torch.distributed.checkpoint, if it has a .metadata, as [dcp.Open] opens it
+//   - safetensors files of the ranks of a job, as [dcp.Open] opens them
+//   - safetensors files without an index
+//   - files of torch.save by the ranks of a job, as [dcp.Open] opens them
+//   - files of torch.save, as [torch.Open] opens them
+//
+// Tensors are returned as they are stored: quant.Dequantize converts quantised tensors to numbers. Open
+// reads headers, indexes and pickles, but no data of tensors. Close closes the files. The result
+// may be used concurrently.
+//
+// Open refuses a symbolic link that leads out of the directory, because a model from a stranger must not
+// reach other files. It follows the links from the cache of huggingface_hub to the blobs in that cache. It also
+// refuses pipes and devices. OpenFS recognizes links in file systems that implement fs.ReadLinkFS, such as
+// those of [os.DirFS].
+//
+// Errors are those of [safetensors.Open], [torch.Open] and [dcp.Open], and name the file. The
+// error for a directory of another format names the format and a program that reads it. If
+// there is nothing to open, the error wraps [fs.ErrNotExist].
+func Open(name string) (*safetensors.File, error) { return Opener{}.Open(name) }
+
+// OpenFS is like Open for a file or a directory in a file system. name is slash-separated; "." is the root.
+func OpenFS(fsys fs.FS, name string) (*safetensors.File, error) { return Opener{}.OpenFS(fsys, name) }
+
+// Open is like the func Open, with the settings of o.
+func (o Opener) Open(name string) (*safetensors.File, error) {
+	w := where{Tree: osfile.OS, below: func(dir string) fs.FS { return osDir(dir) }}
+	w.openSafetensors, w.openTorch, w.openRanks = safetensors.Open, o.torch().Open, dcp.Opener{Key: o.Key, Skip: o.Skip}.Open
+	return prefix.Added(o.open(w, name))
+}
+
+// OpenFS is like the func OpenFS, with the settings of o.
+func (o Opener) OpenFS(fsys fs.FS, name string) (*safetensors.File, error) {
+	tree, err := osfile.TreeOf(fsys, name)
+	if err != nil {
+		return nil, prefix.Add(err)
+	}
+	return prefix.Added(o.open(o.whereFS(tree), name))
+}
+
+func (o Opener) torch() torch.Opener { return torch.Opener{Key: o.Key, Skip: o.Skip} }
+
+// where is the file system that contains a checkpoint, with the funcs that open checkpoints in it.
+type where struct {
+	osfile.Tree
+	below func(dir string) fs.FS // returns a directory as a file system
+
+	openSafetensors, openTorch, openRanks func(name string) (*safetensors.File, error)
+}
+
+// whereFS returns the where of an fs.FS.
+func (o Opener) whereFS(tree osfile.Tree) where {
+	fsys := tree.FS
+	return where{
+		Tree: tree,
+		below: func(dir string) fs.FS {
+			if dir == "." {
+				return fsys
+			}
+			return subFS{fsys, dir}
+		},
+		openSafetensors: func(name string) (*safetensors.File, error) { return safetensors.OpenFS(fsys, name) },
+		openTorch:       func(name string) (*safetensors.File, error) { return o.torch().OpenFS(fsys, name) },
+		openRanks: func(name string) (*safetensors.File, error) {
+			return dcp.Opener{Key: o.Key, Skip: o.Skip}.OpenFS(fsys, name)
+		},
+	}
+}
+
+// open opens a file, an index or a directory.
+func (o Opener) open(in where, name string) (*safetensors.File, error) {
+	isDir, err := in.IsDir(name)
+	if err != nil {
+		return nil, prefix.OpenError(name, err)
+	}
+	if !isDir {
+		if o.Variant != "" {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("a variant is selected in a directory, and this is none")}
+		}
+		return openFile(in, name)
+	}
+	l, err := list(in.Tree, name)
+	if err == nil && o.Variant != "" {
+		return o.openVariant(in, name, l)
+	}
+	if err != nil {
+		return nil, prefix.OpenError(name, err)
+	}
+	if err := refuseLinks(in.Tree, name, l); err != nil {
+		return nil, err
+	}
+	for _, k := range kinds {
+		if k.is(l) {
+			return openInside(in, name, k)
+		}
+	}
+	if err := foreignError(l); err != nil {
+		return nil, prefix.OpenError(name, err)
+	}
+	f, err := in.openSafetensors(name) // fails if there is nothing, unless a model was saved since the listing
+	return f, prefix.Strip(err)
+}
+
+// openInside opens the model of a directory as one of this kind. It refuses a model whose index names a
+// shard that a link places outside of the directory.
+func openInside(in where, dir string, k kind) (*safetensors.File, error) {
+	f, err := k.open(in, dir)
+	if err != nil {
+		return nil, prefix.Strip(err)
+	}
+	for shard := range f.Headers() {
+		if to, is := leaves(in.Tree, dir, shard); is {
+			f.Close()
+			return nil, prefix.OpenError(in.Join(dir, shard), leavesError(to))
+		}
+	}
+	return f, nil
+}
+
+// openFile opens a file or an index. Its name indicates whether it is of torch.save; otherwise it is opened as
+// one of safetensors.
+func openFile(in where, name string) (*safetensors.File, error) {
+	switch base := filepath.Base(name); {
+	case isTorch(base) || isTorchIndex(base):
+		return in.openTorch(name)
+	case strings.HasSuffix(base, ".distcp"):
+		return nil, prefix.OpenError(name, errors.New("is a part of a checkpoint of torch.distributed.checkpoint: open its directory"))
+	}
+	f, err := in.openSafetensors(name)
+	return f, prefix.Strip(err)
+}
+
+// A kind is a format in which a directory can hold a checkpoint.
+type kind struct {
+	is   func(l listing) bool
+	open func(in where, dir string) (*safetensors.File, error)
+}
+
+// kinds lists the formats in their order of precedence.
+var kinds = []kind{
+	{func(l listing) bool { return l.any(isSafetensorsIndex) }, safetensorsIn},
+	{func(l listing) bool { return l.has(distcpMetadata) }, ranksIn},
+	{isItems, func(_ where, dir string) (*safetensors.File, error) {
+		return nil, prefix.OpenError(dir, errors.New("is what ranks saved with the package torch_checkpointing: where their tensors belong is in "+
+			itemMetadata+" only, which is not read; open the folder above it if that has the whole model"))
+	}},
+	{func(l listing) bool { return l.any(variant.IsRank) }, ranksIn},
+	{func(l listing) bool { return l.any(isSafetensors) }, safetensorsIn},
+	{func(l listing) bool { return l.any(variant.IsRankFile) && !l.any(isTorchModel) }, func(in where, dir string) (*safetensors.File, error) {
+		f, err := in.openRanks(dir)
+		if errors.Is(err, fs.ErrNotExist) { // the name is that of a rank's file, but the file is a whole checkpoint
+			return in.openTorch(dir)
+		}
+		return f, err
+	}},
+	{func(l listing) bool { return foreignError(l) == nil && (l.any(isTorch) || l.any(isTorchIndex)) }, func(in where, dir string) (*safetensors.File, error) {
+		return in.openTorch(dir)
+	}},
+}
+
+// isTorchModel reports whether transformers and peft save a model under this name. Such a file takes precedence
+// over files of ranks in its directory.
+func isTorchModel(name string) bool {
+	return name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || name == "adapter_model.bin"
+}
+
+func safetensorsIn(in where, dir string) (*safetensors.File, error) { return in.openSafetensors(dir) }
+func ranksIn(in where, dir string) (*safetensors.File, error)       { return in.openRanks(dir) }
+
+// isItems reports whether the ranks of a job saved a directory with the package torch_checkpointing.
+func isItems(l listing) bool { return l.has(itemMetadata) && l.any(itemFile.MatchString) }
+
+// foreign lists formats that this package does not read: how to recognize a file by its name, and the name of the
+// format with a program that reads it.
+var foreign = []struct {
+	match  func(name string) bool
+	format string
+}{
+	{func(name string) bool {
+		return strings.Contains(name, "zero_pp_rank_") || strings.HasSuffix(name, "_model_states.pt")
+	}, "DeepSpeed: its zero_to_fp32.py makes a file of torch.save of it"},
+	{ending(".gguf"), "GGUF: llama.cpp reads it"},
+	{ending(".nemo"), "NeMo: it is a tar archive, which holds a checkpoint"},
+	{ending(".h5"), "Keras and TensorFlow: from_tf=True of transformers reads it"},
+	{ending(".msgpack"), "Flax: from_flax=True of transformers reads it"},
+	{ending(".onnx"), "ONNX: onnxruntime reads it"},
+	{ending(".npz"), "NumPy: numpy.load reads it"},
+	{func(name string) bool { return name == "_CHECKPOINT_METADATA" || name == "manifest.ocdbt" }, "Orbax of JAX: orbax.checkpoint reads it"},
+	{func(name string) bool { return name == "latest_checkpointed_iteration.txt" }, "Megatron-LM: its tools/checkpoint/convert.py reads it"},
+	{func(name string) bool { return strings.Contains(name, ".data-00000-of-") }, "TensorFlow: tf.train.load_checkpoint reads it"},
+}
+
+func ending(e string) func(string) bool {
+	return func(name string) bool { return strings.HasSuffix(name, e) }
+}
+
+// foreignError returns the error for a directory in a format that this package does not read, or nil.
+func foreignError(l listing) error {
+	for _, f := range foreign {
+		if i := slices.IndexFunc(l.names, f.match); i >= 0 {
+			return fmt.Errorf("no .safetensors file in it, and %s is of %s", quoted(l.names[i]), f.format)
+		}
+	}
+	return nil
+}
+
+// openVariant opens the files of a variant in a directory.
+func (o Opener) openVariant(in where, dir string, l listing) (*safetensors.File, error) {
+	var names []string
+	for _, name := range l.names {
+		if safetensorsEndings.Of(name) == o.Variant || torchEndings.Of(name) == o.Variant {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, prefix.OpenError(dir, prefix.Absent{Err: fmt.Errorf("no file of the variant %s in it", quoted(o.Variant))})
+	}
+	only := onlyFS{in.below(dir), names}
+	o.Variant = ""
+	f, err := o.open(o.whereFS(osfile.Tree{FS: only, Join: path.Join}), ".")
+	if err != nil {
+		return nil, prefix.OpenError(dir, under(err))
+	}
+	return f, nil
+}
+
+// under removes the name "." from an error about a directory, which the caller names.
+func under(err error) error {
+	if at, ok := err.(*fs.PathError); ok && at.Path == "." {
+		return at.Err
+	}
+	return err
+}
+
+// An onlyFS is a directory that lists only some of its files.
+type onlyFS struct {
+	fs.FS
+	names []string
+}
+
+func (o onlyFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(o.FS, name) }
+
+func (o onlyFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(o.FS, name)
+	if name != "." {
+		return entries, err
+	}
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !slices.Contains(o.names, e.Name()) }), err
+}
+
+// A subFS is a directory of a file system as a file system.
+type subFS struct {
+	fsys fs.FS
+	dir  string
+}
+
+func (s subFS) Open(name string) (fs.File, error)     { return s.fsys.Open(path.Join(s.dir, name)) }
+func (s subFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(s.fsys, path.Join(s.dir, name)) }
+func (s subFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	return fs.ReadDir(s.fsys, path.Join(s.dir, name))
+}
+
+// An osDir is a directory of the operating system as a file system, which opens regular files only.
+type osDir string
+
+func (d osDir) in(name string) (string, error) {
+	local, err := filepath.Localize(name)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	return filepath.Join(string(d), local), nil
+}
+
+func (d osDir) Open(name string) (fs.File, error) {
+	at, err := d.in(name)
+	if err != nil {
+		return nil, err
+	}
+	return osfile.FS{}.Open(at)
+}
+
+func (d osDir) Stat(name string) (fs.FileInfo, error) {
+	at, err := d.in(name)
+	if err != nil {
+		return nil, err
+	}
+	return os.Stat(at)
+}
+
+func (d osDir) ReadDir(name string) ([]fs.DirEntry, error) {
+	at, err := d.in(name)
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadDir(at)
+}

@@ -1,0 +1,232 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// judgeConfig compares config.json with the tensors.
+func (d *directory) judgeConfig(config *modelConfig) error {
+	s := d.main()
+	if s == nil || config.text == nil || d.incomplete() {
+		return nil
+	}
+	texts := d.denseText(config, s)
+	lacking := d.lacking(config, s)
+	if isKnown(config.Type) { // in other architectures, these numbers may have other meanings
+		texts = append(texts, d.sizeText(config, s)...)
+		if !lacking {
+			texts = append(texts, d.layerText(config, s)...)
+		}
+	}
+	for _, text := range texts {
+		d.noteConfig(s, "", text)
+	}
+	if !lacking && !config.Remote && (config.Type != "" || config.Class != "") {
+		d.judgeSiblings(config, s)
+	}
+	if err := d.judgeDType(config, s); err != nil {
+		return err
+	}
+	if err := d.judgeTying(config, s); err != nil {
+		return err
+	}
+	return d.judgeQuantization(config, s)
+}
+
+var dtypesOfTorch = map[string]safetensors.DType{"float64": safetensors.F64, "float32": safetensors.F32, "float16": safetensors.F16, "bfloat16": safetensors.BF16}
+
+// judgeDType notes a dtype in the config that no tensor has and that would round a number of a tensor. Programs
+// that convert to this dtype see other numbers than programs that do not. judgeDType reads tensors of at most
+// 1 MiB, up to 16 MiB in all.
+func (d *directory) judgeDType(config *modelConfig, s *set) error {
+	named, _ := config.DType.(string)
+	if named == "" {
+		named, _ = config.TorchDType.(string)
+	}
+	want, known := dtypesOfTorch[strings.TrimPrefix(named, "torch.")]
+	if !known || config.Quantization != nil || config.MLX != nil || d.hasDType(want) {
+		return nil
+	}
+	files := make(map[string][]string)
+	left := 16 << 20
+	for _, name := range sortedNames(s.where) {
+		i, _ := d.info(s, name)
+		size := i.dtype.Bits() / 8
+		for _, n := range i.shape {
+			size *= n
+		}
+		if !isFloat(i.dtype) || holds(want, i.dtype) || size > min(left, 1<<20) {
+			continue
+		}
+		left -= size
+		files[s.where[name]] = append(files[s.where[name]], name)
+	}
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		name, err := d.rounded(file, files[file], want)
+		if err != nil {
+			return err
+		}
+		if name != "" {
+			i, _ := d.info(s, name)
+			d.noteConfig(s, name, fmt.Sprintf("dtype %s, but no tensor has it, and it rounds numbers: %s is %v", named, quoted(name), i.dtype))
+			return nil
+		}
+	}
+	return nil
+}
+
+// hasDType reports whether any tensor of the directory has a dtype. Variants count, because the config may belong
+// to one.
+func (d *directory) hasDType(want safetensors.DType) bool {
+	for _, s := range d.sets {
+		for name := range s.where {
+			if i, _ := d.info(s, name); i.dtype == want {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rounded returns the first of some tensors of a file with a number that the dtype to cannot represent, or "" if
+// there is none.
+func (d *directory) rounded(file string, names []string, to safetensors.DType) (string, error) {
+	f, done, err := d.open(file)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	for _, name := range names {
+		t, err := f.Tensor(name)
+		if err != nil {
+			return "", changed(file, err)
+		}
+		narrow, err := t.Convert(to)
+		if err != nil {
+			return "", err
+		}
+		if equal, err := equalNumbers(t, narrow); err != nil || !equal {
+			return name, err
+		}
+	}
+	return "", nil
+}
+
+// holds reports whether the float dtype wide represents all numbers of the float dtype narrow.
+func holds(wide, narrow safetensors.DType) bool {
+	return wide == narrow || wide == safetensors.F64 || wide == safetensors.F32 && narrow != safetensors.F64
+}
+
+// embeddings are names of the embedding in decoders and encoders of text.
+var embeddings = []string{"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight", "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight", "gpt_neox.embed_in.weight"}
+
+func (d *directory) embedding(s *set) (name string, i info, found bool) {
+	for _, name := range embeddings {
+		if i, found := d.info(s, name); found && len(i.shape) == 2 && isFloat(i.dtype) {
+			return name, i, true
+		}
+	}
+	return "", info{}, false
+}
+
+// sizeText returns the texts of findings if vocab_size or hidden_size contradicts the shape of the embedding.
+func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
+	name, i, found := d.embedding(s)
+	if !found {
+		return nil
+	}
+	if want, ok := number(config.Vocab); ok && want != i.shape[0] {
+		texts = append(texts, fmt.Sprintf("vocab_size %d, but %s has %v", want, quoted(name), i.shape))
+	}
+	if want, ok := number(config.Hidden); ok && want != i.shape[1] && strings.HasPrefix(name, "model.") {
+		texts = append(texts, fmt.Sprintf("hidden_size %d, but %s has %v", want, quoted(name), i.shape))
+	}
+	return texts
+}
+
+var layerName = regexp.MustCompile(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
+
+// layerText returns the text of a finding if the number of layers contradicts the layers of the tensors.
+func (d *directory) layerText(config *modelConfig, s *set) []string {
+	want, ok := number(config.Layers)
+	if !ok {
+		return nil
+	}
+	have := make(map[int]bool)
+	for name := range s.where {
+		if m := layerName.FindStringSubmatch(name); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			have[n] = true
+		}
+	}
+	if len(have) == 0 {
+		return nil
+	}
+	next, _ := number(config.Next)
+	for n := range min(want, 100_000) {
+		if !have[n] {
+			return []string{fmt.Sprintf("num_hidden_layers %d, but there are no tensors of layer %d", want, n)}
+		}
+	}
+	if config.Next == nil || next == 0 {
+		for n := range have {
+			if n >= want {
+				return []string{fmt.Sprintf("num_hidden_layers %d, but there are tensors of layer %d", want, n)}
+			}
+		}
+	}
+	return nil
+}
+
+// denseText returns the text of a finding if the config of a Dense module of sentence-transformers contradicts
+// the shape of its weight.
+func (d *directory) denseText(config *modelConfig, s *set) []string {
+	in, ok := number(config.InFeatures)
+	out, also := number(config.OutFeatures)
+	i, found := d.info(s, "linear.weight")
+	if !ok || !also || !found || slices.Equal(i.shape, []int{out, in}) {
+		return nil
+	}
+	return []string{fmt.Sprintf("in_features %d and out_features %d, but \"linear.weight\" has %v", in, out, i.shape)}
+}
+
+// judgeTying compares tie_word_embeddings with the stored head: a head that is not tied must be stored, and a
+// tied one that is stored must equal the embedding.
+func (d *directory) judgeTying(config *modelConfig, s *set) error {
+	embedding, embedded, found := d.embedding(s)
+	if !found || config.Tie == nil {
+		return nil
+	}
+	const head = "lm_head.weight"
+	stored, isStored := d.info(s, head)
+	switch causal := slices.ContainsFunc(config.Architectures, func(a string) bool { return strings.HasSuffix(a, "ForCausalLM") }); {
+	case !*config.Tie && !isStored && causal && strings.HasPrefix(embedding, "model.") && !d.aliases(s)[head] && !d.otherHead(s):
+		d.noteConfig(s, "", fmt.Sprintf("that the head is not tied, but %s is not stored", quoted(head)))
+	case *config.Tie && isStored:
+		if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
+			differing, err := d.compareFiles(s.where[head], s.where[embedding], []string{head}, []string{embedding}, 1)
+			if err != nil || len(differing) == 0 {
+				return err
+			}
+		}
+		d.noteConfig(s, head, fmt.Sprintf("that the head is tied, but %s and %s are not alike", quoted(head), quoted(embedding)))
+	}
+	return nil
+}
+
+// otherHead reports whether the head may be stored under another name, or quantised.
+func (d *directory) otherHead(s *set) bool {
+	for name := range s.where {
+		if strings.Contains(name, "lm_head") || strings.Contains(name, "output") || strings.Contains(name, "embed_out") {
+			return true
+		}
+	}
+	return false
+}

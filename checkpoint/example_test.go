@@ -1,0 +1,90 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"log"
+	"testing/fstest"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/checkpoint"
+)
+
+// model is a directory with a file of one tensor.
+func model() fs.FS {
+	x, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := safetensors.Write(&file, map[string]safetensors.Tensor{"x": x}, nil); err != nil {
+		log.Fatal(err)
+	}
+	return fstest.MapFS{"model.safetensors": {Data: file.Bytes()}}
+}
+
+func ExampleOpenFS() {
+	f, err := checkpoint.OpenFS(model(), ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	x, err := f.Tensor("x")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(x.DType(), x.Shape())
+	// Output: F32 [2]
+}
+
+func ExampleOpen() {
+	f, err := checkpoint.Open("no such directory")
+	if err != nil {
+		fmt.Println("cannot be opened")
+		return
+	}
+	defer f.Close()
+	// Output: cannot be opened
+}
+
+func ExampleModels() {
+	pipeline := fstest.MapFS{
+		"model_index.json":                         {Data: []byte(`{"unet": ["diffusers", "UNet2DModel"], "scheduler": ["diffusers", "DDIMScheduler"]}`)},
+		"unet/diffusion_pytorch_model.safetensors": {},
+		"scheduler/scheduler_config.json":          {},
+	}
+	dirs, err := checkpoint.Models(pipeline, ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(dirs)
+	// Output: [unet]
+}
+
+func ExampleCheck() {
+	folder := fstest.MapFS{
+		"model.safetensors.index.json": {Data: []byte(`{"weight_map": {"x": "model-00001-of-00001.safetensors"}}`)},
+	}
+	findings, err := checkpoint.Check(folder, ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range findings {
+		fmt.Println(f)
+	}
+	// Output: missing: "model-00001-of-00001.safetensors" is missing, which the index "model.safetensors.index.json" names
+}
+
+func ExampleVersion() {
+	before, err := checkpoint.Version(model(), ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	after, err := checkpoint.Version(model(), ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(before == after)
+	// Output: true
+}

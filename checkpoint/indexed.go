@@ -1,0 +1,156 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+)
+
+// readIndex reads the index of a set and judges the shards that it names.
+func (d *directory) readIndex(s *set) error {
+	f, _, err := osfile.OpenFS(d.in.FS, d.path(d.at(s.index)))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	x, err := safetensors.ReadIndex(f)
+	if err != nil {
+		if !isVerdict(err) {
+			return err
+		}
+		d.unreadable(d.at(s.index), err)
+		return nil
+	}
+	s.listed = slices.Compact(slices.Sorted(maps.Values(x.Shards)))
+	if s.listed == nil {
+		s.listed = []string{}
+	}
+	there, err := d.present(s)
+	if err != nil {
+		return err
+	}
+	if err := d.readHeads(there); err != nil {
+		return err
+	}
+	return d.judgeIndexed(s, x.Shards)
+}
+
+// present returns the shards that an index names and that exist, and notes those that do not.
+func (d *directory) present(s *set) (there []string, err error) {
+	below := map[string]listing{".": d.listing}
+	for _, shard := range s.listed {
+		d.claimed[d.at(shard)] = true
+		if to, is := leaves(d.in, d.root, d.at(shard)); is {
+			if !d.seen[d.at(shard)] {
+				d.seen[d.at(shard)] = true
+				d.unreadable(d.at(shard), leavesError(to))
+			}
+			continue
+		}
+		dir, base := path.Dir(shard), path.Base(shard)
+		l, known := below[dir]
+		if !known {
+			l, err = d.list(d.at(dir))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			below[dir] = l
+		}
+		if l.has(base) {
+			there = append(there, d.at(shard))
+			continue
+		}
+		text := fmt.Sprintf("%s is missing, which the index %s names", quoted(d.at(shard)), quoted(d.at(s.index)))
+		for _, name := range []string{base + ".incomplete", base + ".tmp", base + ".part", base + ".aria2", base + ".crdownload"} {
+			if l.has(name) {
+				text += "; " + quoted(name) + " is there, of a download that was not finished"
+			}
+		}
+		if i := slices.IndexFunc(l.names, func(name string) bool { return strings.EqualFold(name, base) }); i >= 0 {
+			text += "; " + quoted(l.names[i]) + " differs in capitals"
+		}
+		d.note(Missing, "", text, d.at(shard), d.at(s.index))
+	}
+	return there, nil
+}
+
+// judgeIndexed compares an index with the shards that it names.
+func (d *directory) judgeIndexed(s *set, shards map[string]string) error {
+	var lacking, misplaced, unlisted tally
+	holders := make(map[string][]string) // shards that hold tensors which the index places elsewhere
+	for _, shard := range s.listed {
+		h := d.heads[d.at(shard)]
+		if h == nil {
+			continue
+		}
+		for tensor := range h.tensors {
+			switch want, named := shards[tensor]; {
+			case !named:
+				unlisted.add(tensor, d.at(shard), "")
+				if _, have := s.where[tensor]; have {
+					holders[tensor] = append(holders[tensor], d.at(shard))
+				} else {
+					s.where[tensor] = d.at(shard)
+				}
+			case want == shard:
+				s.where[tensor] = d.at(shard)
+			default:
+				holders[tensor] = append(holders[tensor], d.at(shard))
+			}
+		}
+	}
+	for tensor, shard := range shards {
+		h := d.heads[d.at(shard)]
+		if h == nil { // there is a finding about the shard already
+			continue
+		}
+		if _, found := h.tensors[tensor]; found || isAlias(h, tensor) {
+			continue
+		}
+		if others := holders[tensor]; len(others) > 0 {
+			misplaced.add(tensor, d.at(shard), others[0])
+			s.where[tensor] = others[0]
+		} else {
+			lacking.add(tensor, d.at(shard), "")
+		}
+	}
+	index := d.at(s.index)
+	lacking.each(func(files [2]string, tensor, text string) {
+		d.note(Missing, tensor, fmt.Sprintf("%s, which the index %s places in %s, is not in it", text, quoted(index), quoted(files[0])), files[0], index)
+	})
+	misplaced.each(func(files [2]string, tensor, text string) {
+		d.note(Missing, tensor, fmt.Sprintf("%s, which the index %s places in %s, is not in it, but in %s", text, quoted(index), quoted(files[0]), quoted(files[1])), files[0], files[1], index)
+	})
+	unlisted.each(func(files [2]string, tensor, text string) {
+		d.note(Unlisted, tensor, fmt.Sprintf("%s of %s is not in the index %s: readers of the index leave it out", text, quoted(files[0]), quoted(index)), files[0], index)
+	})
+	return d.judgeCopies(s, holders)
+}
+
+// isAlias reports whether the metadata of a file lists tensor as another name of a tensor in the file, as
+// huggingface_hub does for tied tensors.
+func isAlias(h *head, tensor string) bool {
+	_, found := h.tensors[h.metadata[tensor]]
+	return found
+}
+
+// judgeRest compares files that the index does not name with the files that Open opens.
+func (d *directory) judgeRest(s *set, rest [][]string, main string) error {
+	for _, files := range rest {
+		rule, what := Unlisted, "of another save"
+		if len(files) == 1 && files[0] == s.single {
+			rule, what = Ambiguous, "a whole model"
+		}
+		if err := d.judgeBeside(s.where, files, rule, what, main, rule == Ambiguous); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,297 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A layout describes the layers of some architectures of transformers. All layers have the same
+// tensors, which no setting of the config removes. Architectures whose layers differ from each other
+// have no layout, such as hybrids and models that share keys and values between layers.
+type layout struct {
+	types []string // values of model_type
+	count string   // key of the config for the number of layers
+	stack string   // text before the number of a layer: "encoder.layer." in bert.encoder.layer.0.output.dense.weight
+
+	layer []string // names of the tensors of a layer
+	model []string // names of the tensors next to the stack
+
+	mixed bool // whether some layers also have other tensors, such as experts
+}
+
+// withBias returns the names of the weights and biases of some modules.
+func withBias(modules ...string) (names []string) {
+	for _, m := range modules {
+		names = append(names, m+".weight", m+".bias")
+	}
+	return names
+}
+
+// weightsOf returns the names of the weights of some modules.
+func weightsOf(modules ...string) (names []string) {
+	for _, m := range modules {
+		names = append(names, m+".weight")
+	}
+	return names
+}
+
+var (
+	attention = weightsOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+	gatedMLP  = weightsOf("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+	twoNorms  = weightsOf("input_layernorm", "post_attention_layernorm")
+	ofDecoder = weightsOf("embed_tokens", "norm")
+
+	// attentionOfBART is without the bias of k_proj, which Whisper lacks.
+	attentionOfBART = []string{"q_proj.weight", "q_proj.bias", "k_proj.weight", "v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias"}
+	layerOfBART     = slices.Concat(below("self_attn.", attentionOfBART), withBias("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"))
+	layerOfCLIP     = slices.Concat(below("self_attn.", attentionOfBART), withBias("layer_norm1", "layer_norm2", "mlp.fc1", "mlp.fc2"))
+)
+
+func below(prefix string, names []string) []string {
+	names = slices.Clone(names)
+	for i := range names {
+		names[i] = prefix + names[i]
+	}
+	return names
+}
+
+// layouts are the architectures whose layers are known.
+var layouts = []layout{
+	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "ministral", "helium", "seed_oss", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"},
+		"num_hidden_layers", "layers.", slices.Concat(attention, gatedMLP, twoNorms), ofDecoder, false},
+	{[]string{"olmo", "olmo2", "olmo3", "cohere", "cohere2", "stablelm"}, "num_hidden_layers", "layers.", slices.Concat(attention, gatedMLP), weightsOf("embed_tokens"), false},
+	{[]string{"mixtral", "olmoe", "starcoder2"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
+	{[]string{"qwen2_moe", "qwen3_moe"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, true},
+	{[]string{"phi3"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"), twoNorms), ofDecoder, false},
+	{[]string{"phi"}, "num_hidden_layers", "layers.", withBias("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense", "mlp.fc1", "mlp.fc2", "input_layernorm"), withBias("final_layernorm"), false},
+	{[]string{"gpt2"}, "n_layer", "h.", withBias("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"), append(withBias("ln_f"), weightsOf("wte", "wpe")...), false},
+	{[]string{"gpt_neox"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("attention.query_key_value", "attention.dense"), withBias("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "input_layernorm", "post_attention_layernorm")), append(withBias("final_layer_norm"), "embed_in.weight"), false},
+	{[]string{"gptj"}, "n_layer", "h.", slices.Concat(weightsOf("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"), withBias("ln_1", "mlp.fc_in", "mlp.fc_out")), append(withBias("ln_f"), "wte.weight"), false},
+	{[]string{"bloom"}, "n_layer", "h.", withBias("input_layernorm", "self_attention.query_key_value", "self_attention.dense", "post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), append(withBias("ln_f", "word_embeddings_layernorm"), "word_embeddings.weight"), false},
+	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "", "layers.", layerOfBART, nil, false},
+	{[]string{"opt"}, "", "layers.", layerOfBART, weightsOf("embed_tokens", "embed_positions"), false},
+	{[]string{"whisper"}, "encoder_layers", "encoder.layers.", layerOfBART, append(withBias("encoder.conv1", "encoder.conv2", "encoder.layer_norm"), "encoder.embed_positions.weight"), false},
+	{[]string{"whisper"}, "decoder_layers", "decoder.layers.", layerOfBART, append(withBias("decoder.layer_norm"), "decoder.embed_positions.weight"), false},
+	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "", "decoder.layers.", slices.Concat(layerOfBART, below("encoder_attn.", attentionOfBART), withBias("encoder_attn_layer_norm")), nil, false},
+	{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, "num_hidden_layers", "encoder.layer.",
+		withBias("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
+		append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
+	{[]string{"distilbert"}, "n_layers", "transformer.layer.", withBias("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+		append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings")...), false},
+	{[]string{"mpnet"}, "num_hidden_layers", "encoder.layer.", withBias("attention.attn.q", "attention.attn.k", "attention.attn.v", "attention.attn.o", "attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
+		append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "encoder.relative_attention_bias")...), false},
+	{[]string{"deberta-v2"}, "num_hidden_layers", "encoder.layer.", withBias("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
+		append(withBias("embeddings.LayerNorm"), "embeddings.word_embeddings.weight"), false},
+	{[]string{"albert"}, "num_hidden_groups", "encoder.albert_layer_groups.", below("albert_layers.0.", withBias("full_layer_layer_norm", "attention.query", "attention.key", "attention.value", "attention.dense", "attention.LayerNorm", "ffn", "ffn_output")),
+		append(withBias("embeddings.LayerNorm", "encoder.embedding_hidden_mapping_in"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
+	{[]string{"vit", "deit"}, "num_hidden_layers", "encoder.layer.", slices.Concat(weightsOf("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+		withBias("attention.output.dense", "intermediate.dense", "output.dense", "layernorm_before", "layernorm_after")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
+	{[]string{"dinov2"}, "num_hidden_layers", "encoder.layer.", slices.Concat(weightsOf("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+		withBias("attention.output.dense", "norm1", "norm2")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
+	{[]string{"clip_text_model"}, "num_hidden_layers", "encoder.layers.", layerOfCLIP, nil, false},
+	{[]string{"clip", "clip_vision_model", "siglip", "siglip_text_model", "siglip_vision_model"}, "", "encoder.layers.", layerOfCLIP, nil, false},
+	{[]string{"t5", "mt5", "umt5"}, "num_layers", "encoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.layer_norm", "layer.1.DenseReluDense.wo"), weightsOf("encoder.final_layer_norm", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
+	{[]string{"t5", "mt5", "umt5"}, "", "decoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
+		"layer.1.EncDecAttention.v", "layer.1.EncDecAttention.o", "layer.1.layer_norm", "layer.2.layer_norm", "layer.2.DenseReluDense.wo"), weightsOf("decoder.final_layer_norm", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
+	{[]string{"deepseek_v2", "deepseek_v3", "glm4_moe_lite"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("self_attn.kv_a_proj_with_mqa", "self_attn.kv_a_layernorm", "self_attn.kv_b_proj", "self_attn.o_proj"), twoNorms), ofDecoder, true},
+	{[]string{"gpt_oss"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
+	{[]string{"modernbert"}, "num_hidden_layers", "layers.", weightsOf("attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo", "mlp_norm"), weightsOf("embeddings.tok_embeddings", "embeddings.norm", "final_norm"), true},
+	{[]string{"glm4_moe", "llama4_text"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, true},
+	{[]string{"qwen2_vl"}, "", "visual.blocks.", withBias("norm1", "norm2", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), append(withBias("visual.merger.ln_q", "visual.merger.mlp.0", "visual.merger.mlp.2"), "visual.patch_embed.proj.weight"), false},
+	{[]string{"qwen2_5_vl"}, "", "visual.blocks.", append(weightsOf("norm1", "norm2"), withBias("attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")...), append(withBias("visual.merger.mlp.0", "visual.merger.mlp.2"), weightsOf("visual.merger.ln_q", "visual.patch_embed.proj")...), false},
+	{[]string{"mamba"}, "num_hidden_layers", "layers.", append(weightsOf("mixer.in_proj", "mixer.out_proj", "mixer.x_proj", "mixer.dt_proj", "mixer.conv1d", "norm"), "mixer.A_log", "mixer.D"), weightsOf("norm_f"), false},
+}
+
+// isKnown reports whether the layers of an architecture are known.
+func isKnown(modelType string) bool {
+	return slices.ContainsFunc(layouts, func(l layout) bool { return slices.Contains(l.types, modelType) })
+}
+
+// lacking notes the tensors that are missing in a model whose architecture is known: tensors that one layer
+// lacks and others have, layers without tensors, tensors next to the layers, and parts of heads. It reports
+// whether it noted a finding.
+func (d *directory) lacking(config *modelConfig, s *set) bool {
+	quantised := config.Quantization != nil || config.MLX != nil
+	where := s.where
+	if quantised {
+		where = withModules(where)
+	}
+	tied := config.Tie == nil || *config.Tie
+	tied = tied && slices.ContainsFunc(sortedNames(s.where), isOutput)
+	missing := make(map[string]bool)
+	configs := config.parts()
+	known, found := false, false
+	for i := range layouts {
+		l := &layouts[i]
+		at := slices.IndexFunc(configs, func(p configPart) bool { return slices.Contains(l.types, p.Type) })
+		if at < 0 {
+			continue
+		}
+		known = true
+		count := 0
+		if len(configs) == 1 { // with several, stacks of different parts may have the same names
+			count, _ = number(configs[0].fields[l.count])
+		}
+		stacks := l.stacks(where, config.Remote || where["fc.weight"] != "") // the latter is a draft model of EAGLE
+		if len(stacks) > maxStacks {
+			continue
+		}
+		for prefix, have := range stacks {
+			found = true
+			for _, name := range l.missing(where, prefix, have, count, quantised) {
+				missing[name] = !isEmbedding(name) || !tied // a tied embedding may be stored as the head
+			}
+			if !quantised {
+				d.judgeShapes(l, s, prefix, have, configs[at].fields)
+			}
+		}
+	}
+	if known && !found && isKnown(config.Type) && len(config.Architectures) > 0 && !quantised && !config.Remote && where["fc.weight"] == "" && d.plain(s) {
+		d.noteConfig(s, "", fmt.Sprintf("model_type %s, but %s has no layer of such a model", quoted(config.Type), quoted(d.fileOf(s, ""))))
+		return true
+	}
+	if !quantised {
+		for _, name := range missingOfGroups(s.where, configs) {
+			missing[name] = true
+		}
+	}
+	maps.DeleteFunc(missing, func(_ string, is bool) bool { return !is })
+	if len(missing) == 0 {
+		return false
+	}
+	names := slices.Sorted(maps.Keys(missing))
+	first := d.fileOf(s, "")
+	d.note(Missing, names[0], fmt.Sprintf("%s is not stored, but a model of the type %s in %s has it: programs set it at random", tensorText(names), quoted(config.Type), quoted(d.at(configFile))), first, d.at(configFile))
+	return true
+}
+
+// plain reports whether all tensors are floats or buffers, so that none belongs to a quantised weight.
+func (d *directory) plain(s *set) bool {
+	for name := range s.where {
+		if i, _ := d.info(s, name); !isFloat(i.dtype) && !isBuffer(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// withModules returns the tensors of a quantised model and, for each module that has a part other than a bias,
+// its weight.
+func withModules(where place) place {
+	all := maps.Clone(where)
+	for name, file := range where {
+		if i := strings.LastIndexByte(name, '.'); i > 0 && name[i:] != ".bias" {
+			if weight := name[:i] + ".weight"; all[weight] == "" {
+				all[weight] = file
+			}
+		}
+	}
+	return all
+}
+
+func isEmbedding(name string) bool {
+	return slices.ContainsFunc([]string{"embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight"}, func(e string) bool { return strings.HasSuffix(name, e) })
+}
+
+// isOutput reports whether models tie a tensor with this name to the embedding.
+func isOutput(name string) bool {
+	return slices.ContainsFunc([]string{"lm_head.weight", "decoder.weight", "embed_out.weight", "output_projection.weight", "vocab_projector.weight"}, func(e string) bool { return strings.HasSuffix(name, e) })
+}
+
+// cutLayer splits the name of a tensor in a layer into the text before the stack, the number of the layer, and
+// the name in the layer.
+func (l *layout) cutLayer(name string) (prefix string, number int, rest string, ok bool) {
+	at := strings.Index("."+name, "."+l.stack)
+	if at < 0 {
+		return "", 0, "", false
+	}
+	digits, rest, found := strings.Cut(name[at+len(l.stack):], ".")
+	number, err := strconv.Atoi(digits)
+	if !found || err != nil || number < 0 || number > 100_000 {
+		return "", 0, "", false
+	}
+	return name[:at], number, rest, true
+}
+
+const (
+	maxStacks  = 64      // stacks of one layout in a model; a model with more is not judged by the layout
+	maxMissing = 100_000 // missing tensors of one stack that are counted
+)
+
+// A stack maps the name of a tensor in a layer to the numbers of the layers that have it.
+type stack map[string][]int
+
+// stacks returns the stacks of layers in which some layer has most of the tensors of the layout, by the text
+// before the stack. If all is set, some layer must have all of the tensors.
+func (l *layout) stacks(where place, all bool) map[string]stack {
+	type layer struct {
+		prefix string
+		number int
+	}
+	enough := len(l.layer)/2 + 1
+	if all {
+		enough = len(l.layer)
+	}
+	have := make(map[layer]int) // number of tensors of the layout in each layer
+	stacks, of := make(map[string]stack), make(map[string]bool)
+	for name := range where {
+		prefix, n, rest, ok := l.cutLayer(name)
+		if !ok {
+			continue
+		}
+		if stacks[prefix] == nil {
+			stacks[prefix] = make(stack)
+		}
+		stacks[prefix][rest] = append(stacks[prefix][rest], n)
+		if slices.Contains(l.layer, rest) {
+			at := layer{prefix, n}
+			have[at]++
+			of[prefix] = of[prefix] || have[at] == enough
+		}
+	}
+	maps.DeleteFunc(stacks, func(prefix string, _ stack) bool { return !of[prefix] })
+	return stacks
+}
+
+// missing returns the tensors that a stack lacks, at most maxMissing. count is the number of its layers, or 0 if
+// the config does not specify it. Some layers of a quantised model may lack parts that others have.
+func (l *layout) missing(where place, prefix string, have stack, count int, quantised bool) (names []string) {
+	rests := slices.Clone(l.layer)
+	last := count - 1
+	for rest, layers := range have {
+		if count <= 0 && slices.Contains(l.layer, rest) {
+			last = max(last, slices.Max(layers))
+		}
+	}
+	last = min(last, 10_000)
+	for rest, layers := range have {
+		if !slices.Contains(l.layer, rest) && !l.mixed && !quantised && !isSingle(rest) && 2*len(layers) > last {
+			rests = append(rests, rest)
+		}
+	}
+	lack := func(name string) {
+		if len(names) < maxMissing && where[name] == "" && where[oldNames.Replace(name)] == "" {
+			names = append(names, name)
+		}
+	}
+	for n := range last + 1 {
+		for _, rest := range rests {
+			lack(fmt.Sprintf("%s%s%d.%s", prefix, l.stack, n, rest))
+		}
+	}
+	for _, name := range l.model {
+		lack(prefix + name)
+	}
+	return names
+}
+
+// isSingle reports whether a tensor may be in a single layer, or is a buffer that models compute.
+func isSingle(rest string) bool {
+	return isBuffer(rest) || strings.HasSuffix(rest, ".relative_attention_bias.weight") || strings.HasSuffix(rest, ".gamma") || strings.HasSuffix(rest, ".beta")
+}
+
+// oldNames replaces the names that PyTorch uses for the norms of BERT by those that TensorFlow uses.
+var oldNames = strings.NewReplacer("LayerNorm.weight", "LayerNorm.gamma", "LayerNorm.bias", "LayerNorm.beta")

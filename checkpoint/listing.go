@@ -1,0 +1,157 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/variant"
+)
+
+// The names that Python packages give to files.
+const (
+	configFile        = "config.json"
+	adapterConfigFile = "adapter_config.json"
+	modulesFile       = "modules.json"     // list of the modules of sentence-transformers, in order
+	pipelineFile      = "model_index.json" // list of the components of a pipeline of diffusers
+	distcpMetadata    = ".metadata"        // table of torch.distributed.checkpoint
+	itemMetadata      = "metadata.pkl"     // table of torch_checkpointing
+)
+
+// itemFile matches the files that the ranks of a job save with torchtitan's package torch_checkpointing. They do
+// not specify where their tensors belong; itemMetadata does.
+var itemFile = regexp.MustCompile(`^.+_\d+\.safetensors$`)
+
+var (
+	safetensorsEndings = variant.Endings{".safetensors"}
+	torchEndings       = variant.Endings{".bin", ".pt", ".pth", ".ckpt"}
+)
+
+const (
+	maxWeights = 10_000  // number of files with weights in a directory
+	maxConfig  = 4 << 20 // bytes in a config.json, a modules.json and so on
+)
+
+// A listing is the content of a directory.
+type listing struct {
+	names []string               // sorted
+	modes map[string]fs.FileMode // type bits by name; for a link, those of the link itself
+}
+
+// list lists a directory. It omits temporary files of this module.
+func list(in osfile.Tree, dir string) (listing, error) {
+	entries, err := fs.ReadDir(in.FS, dir)
+	if err != nil {
+		return listing{}, err
+	}
+	l := listing{modes: make(map[string]fs.FileMode, len(entries))}
+	weights := 0
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, osfile.TempPrefix) {
+			continue
+		}
+		l.names = append(l.names, name)
+		l.modes[name] = e.Type()
+		if isWeights(name) {
+			weights++
+		}
+	}
+	if weights > maxWeights {
+		return listing{}, fmt.Errorf("%d files with weights exceed the limit of %d", weights, maxWeights)
+	}
+	slices.Sort(l.names)
+	return l, nil
+}
+
+// isWeights reports whether a file with this name contains tensors, or the table of files that do.
+func isWeights(name string) bool {
+	return isSafetensors(name) || isTorch(name) || isTorchIndex(name) || strings.HasSuffix(name, ".distcp") || name == distcpMetadata
+}
+
+// isSafetensors reports whether a file with this name is of safetensors, or an index of such files.
+func isSafetensors(name string) bool {
+	return strings.HasSuffix(name, ".safetensors") || isSafetensorsIndex(name)
+}
+
+func isSafetensorsIndex(name string) bool { return indexOf(safetensorsEndings, name) }
+
+func isTorchIndex(name string) bool { return indexOf(torchEndings, name) }
+
+// indexOf reports whether a file with this name is an index of files with these endings.
+func indexOf(endings variant.Endings, name string) bool {
+	files, indexes := endings.Among([]string{name})
+	return len(files) == 0 && len(indexes) == 1
+}
+
+// isTorch reports whether a file with this name is of torch.save.
+func isTorch(name string) bool {
+	return slices.ContainsFunc(torchEndings, func(ending string) bool { return strings.HasSuffix(name, ending) })
+}
+
+func (l listing) has(name string) bool { _, found := slices.BinarySearch(l.names, name); return found }
+
+func (l listing) any(match func(string) bool) bool { return slices.ContainsFunc(l.names, match) }
+
+var errNotRegular error = &textError{"a file", errors.New("it is not a regular file")}
+
+// errTooLong reports that a text exceeds its limit.
+var errTooLong = errors.New("the file is longer than the limit")
+
+// readText reads a regular file of at most limit bytes.
+func readText(in osfile.Tree, name string, limit int64) ([]byte, error) {
+	if _, ok := in.FS.(linkReader); ok { // a file system with links may have pipes, and opening one would wait
+		if info, err := fs.Stat(in.FS, name); err != nil || !info.Mode().IsRegular() {
+			return nil, cmp.Or(err, errNotRegular)
+		}
+	}
+	f, _, err := osfile.OpenFS(in.FS, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%w of %d bytes", errTooLong, limit)
+	}
+	return text, err
+}
+
+// quoted quotes a name for a message, and cuts it to 200 characters.
+func quoted(name string) string {
+	const most = 200
+	if len(name) > most {
+		return fmt.Sprintf("%.*q…", most, name)
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+// quotedList lists names for a message: the first ten, and the number of the others.
+func quotedList(names []string) string {
+	const most = 10
+	var quotes []string
+	for i, name := range names {
+		if i == most {
+			quotes = append(quotes, fmt.Sprintf("%d more", len(names)-most))
+			break
+		}
+		quotes = append(quotes, quoted(name))
+	}
+	return strings.Join(quotes, ", ")
+}
+
+// A textError reports a config, an index or a list of parts that cannot be used.
+type textError struct {
+	name string
+	err  error
+}
+
+func (e *textError) Error() string { return e.name + ": " + e.err.Error() }
+
+func (e *textError) Unwrap() error { return e.err }

@@ -1,0 +1,90 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// A modelConfig holds the fields of a config.json that concern the tensors. A field that is absent is nil.
+type modelConfig struct {
+	text []byte
+
+	Type          string          `json:"model_type"`
+	Class         string          `json:"_class_name"`
+	Architectures []string        `json:"architectures"`
+	DType         any             `json:"dtype"`
+	TorchDType    any             `json:"torch_dtype"`
+	Tie           *bool           `json:"tie_word_embeddings"`
+	Vocab         any             `json:"vocab_size"`
+	Hidden        any             `json:"hidden_size"`
+	Layers        any             `json:"num_hidden_layers"`
+	Next          any             `json:"num_nextn_predict_layers"`
+	Quantization  json.RawMessage `json:"quantization_config"`
+	MLX           json.RawMessage `json:"quantization"`
+	InFeatures    any             `json:"in_features"`
+	OutFeatures   any             `json:"out_features"`
+	AutoMap       json.RawMessage `json:"auto_map"`
+
+	// Remote reports whether the code of the model is in the repository, and not in transformers.
+	Remote bool `json:"-"`
+}
+
+func (m *modelConfig) parse(text []byte) error {
+	var object map[string]json.RawMessage
+	if err := parseJSON(text, &object); err != nil {
+		return err
+	}
+	m.text = text
+	var read modelConfig
+	if json.Unmarshal(withoutNumbersOfPython(text), &read) == nil { // otherwise a field has an unexpected type, and no field is used
+		read.text = text
+		read.Remote = read.AutoMap != nil
+		*m = read
+	}
+	return nil
+}
+
+// parts returns the config and the configs within it, up to three levels down, that have a model_type.
+func (m *modelConfig) parts() (parts []configPart) {
+	var fields map[string]any
+	if json.Unmarshal(withoutNumbersOfPython(m.text), &fields) != nil {
+		return nil
+	}
+	var walk func(fields map[string]any, depth int)
+	walk = func(fields map[string]any, depth int) {
+		if name, ok := fields["model_type"].(string); ok {
+			parts = append(parts, configPart{name, fields})
+		}
+		for _, key := range slices.Sorted(maps.Keys(fields)) {
+			if below, ok := fields[key].(map[string]any); ok && depth < 3 {
+				walk(below, depth+1)
+			}
+		}
+	}
+	walk(fields, 0)
+	return parts
+}
+
+// counts returns the numbers of layers that the config and the configs within it specify.
+func (m *modelConfig) counts() (counts []int) {
+	for _, p := range m.parts() {
+		for _, key := range []string{"num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers", "depth"} {
+			if n, ok := number(p.fields[key]); ok {
+				counts = append(counts, n)
+			}
+		}
+	}
+	return counts
+}
+
+// A configPart is a config.json, or a config within one.
+type configPart struct {
+	Type   string
+	fields map[string]any
+}
+
+func number(v any) (int, bool) {
+	f, ok := v.(float64)
+	return int(f), ok && f == float64(int(f))
+}

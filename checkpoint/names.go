@@ -1,0 +1,115 @@
+package checkpoint
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// knownStems are the stems that transformers, diffusers and peft open.
+var knownStems = []string{"model", "pytorch_model", "diffusion_pytorch_model", "adapter_model"}
+
+// nearStem matches the stems that file managers, browsers and people give to copies: "model (1)", "Model",
+// "model_old".
+var nearStem = regexp.MustCompile(`(?i)^(` + strings.Join(knownStems, "|") + `)(?:[ ._-]*(?:\(\d+\)|copy.*|old|bak|backup|\d{1,3}))?$`)
+
+// judgeNames judges the names of the files: whether libraries open the model under its name, and whether two
+// names are the same on systems that ignore case.
+func (d *directory) judgeNames(config *modelConfig) error {
+	for i, s := range d.sets {
+		at := slices.IndexFunc(d.sets[:i], func(other *set) bool {
+			return s.torch == other.torch && s.stem != other.stem && strings.EqualFold(s.stem, other.stem) && strings.EqualFold(s.variant, other.variant)
+		})
+		if at < 0 {
+			continue
+		}
+		if err := d.judgeFolded(d.sets[at], s); err != nil {
+			return err
+		}
+	}
+	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || d.has(adapterConfigFile)
+	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, func(s *set) bool { return slices.Contains(knownStems, s.stem) }) {
+		return nil
+	}
+	for _, s := range d.sets {
+		if m := nearStem.FindStringSubmatch(s.stem); m != nil && s.single != "" {
+			want := strings.ToLower(m[1]) + path.Ext(s.single)
+			d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(s.single))), d.at(want), d.at(s.single))
+			return nil
+		}
+	}
+	return nil
+}
+
+// judgeFolded compares two sets whose names differ only in capitals.
+func (d *directory) judgeFolded(a, b *set) error {
+	if slices.Contains(knownStems, b.stem) {
+		a, b = b, a
+	}
+	if a.single == "" || b.single == "" {
+		return nil
+	}
+	return d.judgeBeside(a.where, []string{b.single}, Ambiguous, "the same file where case does not count", a.single, true)
+}
+
+// judgeEmpty notes a model without tensors and an index without shards.
+func (d *directory) judgeEmpty() {
+	for _, s := range d.sets {
+		if len(s.where) > 0 || !slices.Contains(knownStems, s.stem) || d.incomplete() {
+			continue
+		}
+		switch {
+		case s.index != "" && s.listed != nil:
+			d.note(Missing, "", fmt.Sprintf("the index %s names no tensors", quoted(d.at(s.index))), d.at(s.index))
+		case s.single != "" && d.heads[d.at(s.single)] != nil:
+			d.note(Missing, "", fmt.Sprintf("%s has no tensors", quoted(d.at(s.single))), d.at(s.single))
+		}
+	}
+}
+
+// judgeComponent compares the model of transformers with the model of diffusers in the same directory. Each
+// library opens its own.
+func (d *directory) judgeComponent() error {
+	find := func(stem string) *set {
+		i := slices.IndexFunc(d.sets, func(s *set) bool { return s.stem == stem && s.variant == "" && !s.torch && len(s.where) > 0 })
+		if i < 0 {
+			return nil
+		}
+		return d.sets[i]
+	}
+	a, b := find("diffusion_pytorch_model"), find("model")
+	if a == nil || b == nil || b.single == "" {
+		return nil
+	}
+	main := a.index
+	if main == "" {
+		main = d.fileOf(a, "")
+	}
+	return d.judgeBeside(a.where, []string{b.single}, Ambiguous, "read by other libraries", path.Base(main), true)
+}
+
+// moduleDir matches the names of the directories that sentence-transformers gives to modules, which
+// modules.json lists.
+var moduleDir = regexp.MustCompile(`^\d+_(?:Pooling|Dense|CNN|LSTM|LayerNorm|WeightedLayerPooling|SpladePooling)$`)
+
+// judgeLists notes a missing list of parts: modules.json in a directory of sentence-transformers, or
+// model_index.json in that of a pipeline.
+func (c *checker) judgeLists(dir string, l listing) {
+	isDir := func(name string) bool { return l.modes[name].IsDir() }
+	if i := slices.IndexFunc(l.names, func(name string) bool { return isDir(name) && moduleDir.MatchString(name) }); i >= 0 && !l.has(modulesFile) {
+		name := path.Join(dir, modulesFile)
+		c.note(Missing, "", fmt.Sprintf("%s is missing, without which sentence-transformers leaves out the module in %s", quoted(name), quoted(path.Join(dir, l.names[i]))), name, path.Join(dir, l.names[i]))
+	}
+	parts := 0
+	for _, name := range []string{"unet", "transformer", "vae", "vqvae", "vqmodel", "text_encoder", "prior"} {
+		if isDir(name) {
+			parts++
+		}
+	}
+	if isDir("scheduler") && parts > 0 && !l.has(pipelineFile) {
+		name := path.Join(dir, pipelineFile)
+		c.note(Missing, "", fmt.Sprintf("%s is missing, without which diffusers does not open the pipeline", quoted(name)), name)
+	}
+}

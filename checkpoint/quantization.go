@@ -1,0 +1,97 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// judgeQuantization compares the quantization of the config with the tensors.
+func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
+	if config.Type == "" && config.Class == "" && config.Quantization == nil || !config.judgesQuantization() {
+		return nil
+	}
+	tensors := make(map[string]safetensors.Tensor, len(s.where))
+	marked := false
+	for name, file := range s.where {
+		t, err := d.lazy(name, file)
+		if err != nil {
+			return nil // no Go slice has elements of this dtype, so package quant cannot judge it
+		}
+		tensors[name] = t
+		marked = marked || d.heads[file].metadata["_quantization_metadata"] != ""
+	}
+	text, err := quant.FindConfig(func(name string) ([]byte, error) {
+		switch {
+		case name == configFile:
+			return config.text, nil
+		case !d.has(name):
+			return nil, fs.ErrNotExist
+		}
+		return readText(d.in, d.path(d.at(name)), maxConfig)
+	})
+	if err != nil || marked {
+		return nil
+	}
+	if text == nil && (config.Quantization != nil || d.has("quantize_config.json") || d.has("quant_config.json")) {
+		return nil // package quant does not know the method of quantization
+	}
+	plain, err := quant.Dequantize(tensors, text)
+	var broken *safetensors.FormatError
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+	case err != nil && text != nil:
+		tensor := ""
+		if errors.As(err, &broken) {
+			tensor = broken.Tensor
+		}
+		d.note(Config, tensor, fmt.Sprintf("the quantization_config of %s contradicts the tensors: %s", quoted(d.at(configFile)), cut(bare(err).Error())), d.fileOf(s, tensor), d.at(configFile))
+	case err == nil && text == nil && len(plain) < len(tensors):
+		for _, name := range sortedNames(s.where) {
+			if _, kept := plain[name]; !kept {
+				d.note(Config, name, fmt.Sprintf("%s has no quantization_config, but the tensor %s of %s belongs to a quantised one", quoted(d.at(configFile)), quoted(name), quoted(s.where[name])), s.where[name], d.at(configFile))
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// methods are the methods of quantization that package quant reads. Others are not judged.
+var methods = []string{"auto-round", "awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "modelopt", "mxfp4", "mxfp8"}
+
+// judgesQuantization reports whether package quant reads the quant_method of the config, or the config has none.
+func (m *modelConfig) judgesQuantization() bool {
+	var settings struct {
+		Method string `json:"quant_method"`
+	}
+	_ = json.Unmarshal(withoutNumbersOfPython(m.Quantization), &settings)
+	return settings.Method == "" || slices.Contains(methods, settings.Method)
+}
+
+// lazy returns a tensor whose file is opened only when its data is needed: package quant reads the data of tensors
+// that describe others, such as zero points.
+func (d *directory) lazy(name, file string) (safetensors.Tensor, error) {
+	i := d.heads[file].tensors[name]
+	return safetensors.NewTensorFunc(i.dtype, i.shape, func(dst []byte) error {
+		f, done, err := d.open(file)
+		if err != nil {
+			return err
+		}
+		defer done()
+		t, err := f.Tensor(name)
+		if err != nil {
+			return err
+		}
+		if t.Size() != int64(len(dst)) {
+			return changed(file, errors.New("another size"))
+		}
+		_, err = safetensors.Append(dst[:0], t)
+		return err
+	})
+}

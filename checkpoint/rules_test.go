@@ -1,0 +1,106 @@
+package checkpoint_test
+
+import (
+	"io/fs"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/checkpoint"
+	"github.com/stretchr/testify/require"
+)
+
+// A laterFS lists an empty directory once, and its files from then on.
+type laterFS struct {
+	fstest.MapFS
+	listed *atomic.Int32
+}
+
+func (l laterFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	if l.listed.Add(1) == 1 {
+		return nil, nil
+	}
+	return l.MapFS.ReadDir(name)
+}
+
+// TestSavedWhileOpened: a model that is saved after the directory was listed is opened. Without an error
+// there is always a File.
+func TestSavedWhileOpened(t *testing.T) {
+	fsys := laterFS{files(map[string]string{"model.safetensors": weights(t, map[string]float32{"x": 1})}), new(atomic.Int32)}
+	f, err := checkpoint.OpenFS(fsys, ".")
+	require.NoError(t, err)
+	require.NotNil(t, f)
+	require.Equal(t, 1, f.Len())
+	require.NoError(t, f.Close())
+
+	f, err = checkpoint.OpenFS(files(map[string]string{"README.md": ""}), ".")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Nil(t, f)
+}
+
+// TestConfigRules: each rule about configs has a finding where the config contradicts the tensors, and
+// none where it does not.
+func TestConfigRules(t *testing.T) {
+	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+	matrix := func(values ...float32) safetensors.Tensor {
+		x, err := safetensors.NewTensor(safetensors.F32, []int{2, 1}, values)
+		require.NoError(t, err)
+		return x
+	}
+	with := func(names ...string) map[string]safetensors.Tensor {
+		tensors := make(map[string]safetensors.Tensor)
+		for i, name := range names {
+			tensors[name] = matrix(float32(i), 1)
+		}
+		return tensors
+	}
+	wide, err := safetensors.NewTensor(safetensors.F32, []int{1, 2}, []float32{1, 2})
+	require.NoError(t, err)
+	adapter := map[string]safetensors.Tensor{"base_model.model.q.lora_A.weight": matrix(1, 2), "base_model.model.q.lora_B.weight": wide}
+	tenth := map[string]safetensors.Tensor{"x": matrix(0.1, 1)}
+	equal := map[string]safetensors.Tensor{embedding: matrix(1, 2), head: matrix(1, 2)}
+	for name, c := range map[string]struct {
+		tensors    map[string]safetensors.Tensor
+		good, bad  string // the config
+		file, text string // the name of the config, and a part of the finding
+		weights    string
+	}{
+		"dtype":         {tenth, `{"dtype":"float32"}`, `{"dtype":"bfloat16"}`, "config.json", "dtype bfloat16", ""},
+		"torch_dtype":   {tenth, `{"torch_dtype":"float64"}`, `{"torch_dtype":"torch.float16"}`, "config.json", "dtype torch.float16", ""},
+		"vocabulary":    {with(embedding), `{"model_type":"llama","vocab_size":2}`, `{"model_type":"llama","vocab_size":3}`, "config.json", "vocab_size 3", ""},
+		"hidden size":   {with(embedding), `{"model_type":"llama","hidden_size":1}`, `{"model_type":"llama","hidden_size":2}`, "config.json", "hidden_size 2", ""},
+		"fewer layers":  {with("model.layers.0.x", "model.layers.1.x"), `{"model_type":"llama","num_hidden_layers":2}`, `{"model_type":"llama","num_hidden_layers":3}`, "config.json", "no tensors of layer 2", ""},
+		"more layers":   {with("model.layers.0.x", "model.layers.1.x"), `{"model_type":"llama","num_hidden_layers":1,"num_nextn_predict_layers":1}`, `{"model_type":"llama","num_hidden_layers":1}`, "config.json", "tensors of layer 1", ""},
+		"dense":         {with("linear.weight"), `{"in_features":1,"out_features":2}`, `{"in_features":2,"out_features":1}`, "config.json", "in_features 2", ""},
+		"tied head":     {with(embedding, head), `{"tie_word_embeddings":false}`, `{"tie_word_embeddings":true}`, "config.json", "not alike", ""},
+		"rank":          {adapter, `{"peft_type":"LORA","r":2,"target_modules":["q"]}`, `{"peft_type":"LORA","r":4,"target_modules":["q"]}`, "adapter_config.json", "r = 4", "adapter_model.safetensors"},
+		"target module": {adapter, `{"peft_type":"LORA","r":2,"target_modules":["q","v"]}`, `{"peft_type":"LORA","r":2,"target_modules":["v"]}`, "adapter_config.json", "target_modules", "adapter_model.safetensors"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := c.weights
+			if file == "" {
+				file = "model.safetensors"
+			}
+			packed := written(t, c.tensors)
+			require.Empty(t, check(t, files(map[string]string{file: packed, c.file: c.good})))
+			found := check(t, files(map[string]string{file: packed, c.file: c.bad}))
+			require.Len(t, found, 1)
+			require.Contains(t, found[0], "config: ")
+			require.Contains(t, found[0], c.text)
+		})
+	}
+	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, equal), "config.json": `{"tie_word_embeddings":true}`})))
+	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, with("x")), "config.json": `{"dtype":"bfloat16"}`})), "BF16 has the numbers")
+	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, with(embedding)), "config.json": `{"vocab_size":7}`})), "a config of another library")
+}
+
+// TestStrays: a file that mlx-lm reads besides, as one of model*.safetensors, is a second checkpoint if
+// its numbers are others.
+func TestStrays(t *testing.T) {
+	for value, want := range map[float32]int{1: 0, 2: 1} {
+		require.Len(t, check(t, files(map[string]string{
+			"config.json": "{}", "model.safetensors": weights(t, map[string]float32{"x": 1}), "model-old.safetensors": weights(t, map[string]float32{"x": value}),
+		})), want)
+	}
+}

@@ -1,0 +1,97 @@
+package checkpoint
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/variant"
+)
+
+// modelStems are the stems under which libraries save models by torch.save.
+var modelStems = []string{"pytorch_model", "adapter_model", "diffusion_pytorch_model"}
+
+// findSets groups the files of the directory into sets. Next to other sets, it leaves out files of torch.save that
+// are not models, such as the states of optimizers.
+func (d *directory) findSets() {
+	for _, name := range d.names {
+		if d.modes[name].IsDir() {
+			continue
+		}
+		torch := isTorch(name) || isTorchIndex(name)
+		if !torch && !isSafetensors(name) {
+			continue
+		}
+		stem, of, shard, isIndex := parts(name, torch)
+		s := d.set(stem, of, torch)
+		switch {
+		case isIndex && (s.index == "" || len(name) < len(s.index)):
+			s.index = name
+		case isIndex:
+		case shard.Count != "":
+			s.shards[shard.Set()] = append(s.shards[shard.Set()], name)
+		default:
+			s.single = name
+		}
+	}
+	lone := len(d.sets) == 1
+	d.sets = slices.DeleteFunc(d.sets, func(s *set) bool {
+		return s.torch && !lone && !slices.Contains(modelStems, s.stem) && !(strings.HasSuffix(s.single, ".bin") && d.twin(s) != nil)
+	})
+}
+
+// parts splits the name of a file with weights into its stem, its variant of, and the parts of a shard.
+func parts(name string, torch bool) (stem, of string, shard variant.Shard, isIndex bool) {
+	endings := safetensorsEndings
+	if torch {
+		endings = torchEndings
+	}
+	of = endings.Of(name)
+	if shard, ok := variant.ParseShard(name); ok {
+		return shard.Stem, of, shard, false
+	}
+	stem = name
+	for _, ending := range append(slices.Clone(endings), ".json", ".index", "."+of) {
+		isIndex = isIndex || strings.HasSuffix(name, ".json")
+		stem = strings.TrimSuffix(stem, ending)
+	}
+	for range 2 { // the variant may follow the ending, as in x.safetensors.index.fp16.json, or precede it
+		for _, ending := range append(slices.Clone(endings), ".index", "."+of) {
+			if ending != "." {
+				stem = strings.TrimSuffix(stem, ending)
+			}
+		}
+	}
+	return stem, of, variant.Shard{}, isIndex
+}
+
+func (d *directory) set(stem, of string, torch bool) *set {
+	for _, s := range d.sets {
+		if s.stem == stem && s.variant == of && s.torch == torch {
+			return s
+		}
+	}
+	s := &set{stem: stem, variant: of, torch: torch, shards: make(map[variant.Shard][]string), where: make(place)}
+	d.sets = append(d.sets, s)
+	return s
+}
+
+// unlisted returns the files of a set that its index does not name, grouped: the single file, then the shards of
+// each save. Without an index it returns all files.
+func (d *directory) unlisted(s *set) (rest [][]string) {
+	if s.single != "" && !slices.Contains(s.listed, s.single) {
+		rest = append(rest, []string{s.single})
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(s.shards), func(a, b variant.Shard) int { return strings.Compare(a.String(), b.String()) }) {
+		var files []string
+		for _, name := range s.shards[key] {
+			if !slices.Contains(s.listed, name) {
+				files = append(files, name)
+			}
+		}
+		if len(files) > 0 {
+			rest = append(rest, files)
+		}
+	}
+	return rest
+}

@@ -1,0 +1,183 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A dim computes the length of a dimension from the numbers of a config. ok is false if the config lacks one of
+// these numbers.
+type dim func(fields map[string]any) (n int, ok bool)
+
+// key returns a dim that is the first number that the config has for one of these keys.
+func key(names ...string) dim {
+	return func(fields map[string]any) (int, bool) {
+		for _, name := range names {
+			if n, ok := number(fields[name]); ok {
+				return n, true
+			}
+		}
+		return 0, false
+	}
+}
+
+// times returns a dim that is factor times another dim.
+func times(factor int, of dim) dim {
+	return func(fields map[string]any) (int, bool) {
+		n, ok := of(fields)
+		return factor * n, ok
+	}
+}
+
+// headsOf returns a dim that is a number of heads times the size of a head. Without head_dim, the size of a head
+// is hidden_size divided by num_attention_heads. Gemma and Qwen3 have other defaults: without head_dim, ok is
+// false.
+func headsOf(count dim) dim {
+	return func(fields map[string]any) (int, bool) {
+		n, ok := count(fields)
+		size, given := key("head_dim")(fields)
+		if modelType, _ := fields["model_type"].(string); !given && !strings.HasPrefix(modelType, "gemma") && !strings.HasPrefix(modelType, "qwen3") {
+			all, known := key("num_attention_heads")(fields)
+			hidden, have := key("hidden_size")(fields)
+			if have && known && all > 0 {
+				size, given = hidden/all, hidden%all == 0
+			}
+		}
+		return n * size, ok && given
+	}
+}
+
+// keyHeads is the number of heads of keys and values. If the config lacks it, some architectures have as many
+// as heads of queries; for the others, ok is false.
+func keyHeads(fields map[string]any) (int, bool) {
+	n, ok := key("num_key_value_heads")(fields)
+	modelType, _ := fields["model_type"].(string)
+	if !ok && slices.Contains([]string{"llama", "granite", "olmo", "olmo2", "cohere"}, modelType) {
+		return key("num_attention_heads")(fields)
+	}
+	return n, ok
+}
+
+// or returns a dim that is a, or b if the config lacks a number of a.
+func or(a, b dim) dim {
+	return func(fields map[string]any) (int, bool) {
+		if n, ok := a(fields); ok {
+			return n, true
+		}
+		return b(fields)
+	}
+}
+
+var (
+	hidden  = key("hidden_size")
+	inner   = key("intermediate_size")
+	queries = headsOf(key("num_attention_heads"))
+	keys    = headsOf(keyHeads)
+	embd    = key("n_embd")
+	innerOf = or(key("n_inner"), times(4, embd)) // intermediate size of GPT-2
+)
+
+// llamas are the architectures with the shapes of Llama.
+var llamas = []string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo", "olmo2", "cohere"}
+
+// A shaped lists the shapes of tensors of some architectures, in a layer and next to the stack of layers. A nil
+// dim stands for any length.
+type shaped struct {
+	types        []string
+	layer, model map[string][]dim
+}
+
+var shapes = []shaped{
+	{append([]string{"mixtral", "qwen2_moe", "qwen3_moe"}, llamas...), map[string][]dim{
+		"self_attn.q_proj.weight": {queries, hidden}, "self_attn.k_proj.weight": {keys, hidden}, "self_attn.v_proj.weight": {keys, hidden}, "self_attn.o_proj.weight": {hidden, queries},
+		"self_attn.q_proj.bias": {queries}, "self_attn.k_proj.bias": {keys}, "self_attn.v_proj.bias": {keys},
+		"input_layernorm.weight": {hidden}, "post_attention_layernorm.weight": {hidden},
+	}, map[string][]dim{"norm.weight": {hidden}, "embed_tokens.weight": {nil, hidden}}},
+	{llamas, map[string][]dim{"mlp.gate_proj.weight": {inner, hidden}, "mlp.up_proj.weight": {inner, hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
+	{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, map[string][]dim{
+		"attention.self.query.weight": {hidden, hidden}, "attention.self.key.weight": {hidden, hidden}, "attention.self.value.weight": {hidden, hidden}, "attention.output.dense.weight": {hidden, hidden},
+		"attention.self.query.bias": {hidden}, "attention.self.key.bias": {hidden}, "attention.self.value.bias": {hidden}, "attention.output.dense.bias": {hidden},
+		"intermediate.dense.weight": {inner, hidden}, "intermediate.dense.bias": {inner}, "output.dense.weight": {hidden, inner}, "output.dense.bias": {hidden},
+		"attention.output.LayerNorm.weight": {hidden}, "attention.output.LayerNorm.bias": {hidden}, "output.LayerNorm.weight": {hidden}, "output.LayerNorm.bias": {hidden},
+	}, map[string][]dim{
+		"embeddings.position_embeddings.weight": {key("max_position_embeddings"), nil}, "embeddings.token_type_embeddings.weight": {key("type_vocab_size"), nil},
+	}},
+	{[]string{"gpt2"}, map[string][]dim{
+		"attn.c_attn.weight": {embd, times(3, embd)}, "attn.c_attn.bias": {times(3, embd)}, "attn.c_proj.weight": {embd, embd}, "attn.c_proj.bias": {embd},
+		"mlp.c_fc.weight": {embd, innerOf}, "mlp.c_fc.bias": {innerOf}, "mlp.c_proj.weight": {innerOf, embd}, "mlp.c_proj.bias": {embd},
+		"ln_1.weight": {embd}, "ln_1.bias": {embd}, "ln_2.weight": {embd}, "ln_2.bias": {embd},
+	}, map[string][]dim{"ln_f.weight": {embd}, "ln_f.bias": {embd}, "wte.weight": {nil, embd}, "wpe.weight": {key("n_positions"), embd}}},
+}
+
+// judgeShapes notes the first tensor of a stack whose shape differs from the one that follows from the config, or
+// from its shape in another layer.
+func (d *directory) judgeShapes(l *layout, s *set, prefix string, have stack, fields map[string]any) {
+	modelType, _ := fields["model_type"].(string)
+	pruned, _ := fields["pruned_heads"].(map[string]any)
+	for _, row := range shapes {
+		if slices.Contains(row.types, modelType) && len(pruned) == 0 && d.judgeShapesOf(l, s, prefix, have, row, fields) {
+			return
+		}
+	}
+	for _, rest := range slices.Sorted(maps.Keys(have)) {
+		layers := slices.Sorted(slices.Values(have[rest]))
+		if l.mixed && !slices.Contains(l.layer, rest) || !l.mixed && isSingle(rest) {
+			continue
+		}
+		name := func(n int) string { return fmt.Sprintf("%s%s%d.%s", prefix, l.stack, n, rest) }
+		first, _ := d.info(s, name(layers[0]))
+		for _, n := range layers[1:] {
+			if i, _ := d.info(s, name(n)); !slices.Equal(i.shape, first.shape) {
+				d.noteConfig(s, name(n), fmt.Sprintf("that all layers are alike, but %s has %v and %s has %v", quoted(name(layers[0])), first.shape, quoted(name(n)), i.shape))
+				return
+			}
+		}
+	}
+}
+
+// judgeShapesOf compares the tensors of a stack with the shapes that follow from a config.
+// It reports whether it noted a finding.
+func (d *directory) judgeShapesOf(l *layout, s *set, prefix string, have stack, row shaped, fields map[string]any) (noted bool) {
+	for _, rest := range slices.Sorted(maps.Keys(row.layer)) {
+		for _, n := range slices.Sorted(slices.Values(have[rest])) {
+			if d.otherShape(s, fmt.Sprintf("%s%s%d.%s", prefix, l.stack, n, rest), row.layer[rest], fields) {
+				return true
+			}
+		}
+	}
+	for _, rest := range slices.Sorted(maps.Keys(row.model)) {
+		if d.otherShape(s, prefix+rest, row.model[rest], fields) {
+			return true
+		}
+	}
+	return false
+}
+
+// otherShape notes a tensor whose shape differs from the one that follows from a config.
+func (d *directory) otherShape(s *set, name string, dims []dim, fields map[string]any) bool {
+	i, found := d.info(s, name)
+	if !found {
+		return false
+	}
+	same := len(i.shape) == len(dims)
+	var want []string
+	for at, of := range dims {
+		if of == nil {
+			want = append(want, "any")
+			continue
+		}
+		n, ok := of(fields)
+		if !ok {
+			return false
+		}
+		want = append(want, fmt.Sprint(n))
+		same = same && n == i.shape[at]
+	}
+	if same {
+		return false
+	}
+	d.noteConfig(s, name, fmt.Sprintf("that %s has the shape [%s], but it has %v", quoted(name), strings.Join(want, " "), i.shape))
+	return true
+}

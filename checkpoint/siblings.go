@@ -1,0 +1,274 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The limits of names that judgeSiblings judges. No model has more; without them, a name of a stranger could
+// have a million parts.
+const (
+	maxName  = 512     // bytes of a name
+	maxParts = 32      // texts between dots in a name
+	maxPaths = 1 << 20 // paths with a number in all names
+)
+
+// judgeSiblings judges what holds for models of any architecture: each module has its weight, a bias fits its
+// weight, and each of many modules that are alike has the tensors that the others have. It does not judge
+// quantised models, since their modules have other parts, nor names beyond the limits.
+func (d *directory) judgeSiblings(config *modelConfig, s *set) {
+	names := sortedNames(s.where)
+	if config.Quantization != nil || config.MLX != nil || !d.plain(s) || d.misfit(s, names) ||
+		slices.ContainsFunc(names, func(name string) bool { return len(name) > maxName || strings.Count(name, ".") >= maxParts }) {
+		return
+	}
+	in := instancesOf(names)
+	if in == nil {
+		return
+	}
+	lost, why := in.weightless(names, config.Class != ""), "its bias is there"
+	if lost == "" {
+		lost, why = in.oddOne(names), "all other modules of this name have it"
+	}
+	if lost == "" {
+		lost, why = numberHole(names, config), "those before and after it are there"
+	}
+	if lost != "" {
+		first := d.fileOf(s, "")
+		d.note(Missing, lost, fmt.Sprintf("%s is not stored beside %s, but %s: programs set it at random", quoted(lost), quoted(first), why), first)
+	}
+}
+
+// misfit notes the first bias whose length is neither the number of rows nor that of columns of its weight. It
+// reports whether there is one.
+func (d *directory) misfit(s *set, names []string) bool {
+	for _, name := range names {
+		module, is := strings.CutSuffix(name, ".bias")
+		weight, found := d.info(s, module+".weight")
+		bias, _ := d.info(s, name)
+		if is && found && len(bias.shape) == 1 && bias.shape[0] > 1 && len(weight.shape) <= 2 && !slices.Contains(weight.shape, bias.shape[0]) {
+			d.note(Config, name, fmt.Sprintf("%s has the shape %v in %s, and %s has %v: no module has both", quoted(name), bias.shape, quoted(s.where[name]), quoted(module+".weight"), weight.shape), s.where[name])
+			return true
+		}
+	}
+	return false
+}
+
+// An instances counts the tensors below each path that contains a number. Paths that differ only in numbers
+// are instances of one template: layers.0.mlp. and layers.1.mlp. are instances of layers.*.mlp. An instances maps
+// templates to their paths, and these to the counts.
+type instances map[string]map[string]int
+
+// instancesOf returns the instances in sorted names, or nil if they have more than maxPaths paths.
+func instancesOf(names []string) instances {
+	in := make(instances)
+	paths := 0
+	for _, name := range names {
+		if isBuffer(name) {
+			continue
+		}
+		template, numbered := "", false
+		for rest, done := name, 0; ; {
+			part, after, more := strings.Cut(rest, ".")
+			if !more {
+				break
+			}
+			done += len(part) + 1
+			if _, err := strconv.ParseUint(part, 10, 31); err == nil {
+				part, numbered = "*", true
+			}
+			template += part + "."
+			if rest = after; numbered {
+				if in[template] == nil {
+					in[template] = make(map[string]int)
+				}
+				count := in[template]
+				if count[name[:done]]++; count[name[:done]] == 1 {
+					paths++
+				}
+			}
+		}
+		if paths > maxPaths {
+			return nil
+		}
+	}
+	return in
+}
+
+// templateOf returns the template of a path, which ends in a dot.
+func templateOf(path string) string {
+	parts := strings.Split(path, ".")
+	for i, part := range parts {
+		if _, err := strconv.ParseUint(part, 10, 31); err == nil {
+			parts[i] = "*"
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// weightless returns the weight that a module with a bias lacks, or "" if there is none. It looks at modules
+// whose template has an instance with a weight; if all is set, at all modules.
+func (in instances) weightless(names []string, all bool) string {
+	weighted := make(map[string]bool) // templates of which an instance has a weight
+	for _, name := range names {
+		if module, is := strings.CutSuffix(name, ".weight"); is {
+			weighted[templateOf(module+".")] = true
+		}
+	}
+	for _, name := range names {
+		module, is := strings.CutSuffix(name, "bias")
+		if !is || !strings.HasSuffix(module, ".") || isBuffer(name) || len(restsBelow(names, module)) > 1 {
+			continue
+		}
+		if (all || weighted[templateOf(module)]) && !has(names, module+"weight") {
+			return module + "weight"
+		}
+	}
+	return ""
+}
+
+// oddOne returns the tensor that one of at least three instances of a template lacks, if all the other instances
+// have the same tensors. It returns "" if there is none.
+func (in instances) oddOne(names []string) string {
+	for _, template := range slices.Sorted(maps.Keys(in)) {
+		paths := slices.Sorted(maps.Keys(in[template]))
+		if len(paths) < 3 {
+			continue
+		}
+		most, odd := 0, ""
+		for _, path := range paths {
+			most = max(most, in[template][path])
+		}
+		alike := true
+		for _, path := range paths {
+			switch n := in[template][path]; {
+			case n == most:
+			case n == most-1 && odd == "":
+				odd = path
+			default:
+				alike = false
+			}
+		}
+		if odd == "" || !alike {
+			continue
+		}
+		if lost := lostIn(names, paths, odd); lost != "" {
+			return lost
+		}
+	}
+	return ""
+}
+
+// lostIn returns the only tensor that the instance odd lacks and all others have, or "" if they differ in another
+// way. An instance in the first or the last layer may lack a whole module, but not half of one.
+func lostIn(names, paths []string, odd string) string {
+	have := restsBelow(names, odd)
+	lost := ""
+	for _, path := range paths {
+		if path == odd {
+			continue
+		}
+		for _, rest := range restsBelow(names, path) {
+			switch {
+			case has(have, rest) || rest == lost:
+			case lost == "":
+				lost = rest
+			default:
+				return ""
+			}
+		}
+	}
+	half := lost == "weight" || lost == "bias"
+	if lost == "" || strings.Contains(odd+lost, "v_proj") || !half && isBoundary(paths, odd) {
+		return ""
+	}
+	return odd + lost
+}
+
+// isBoundary reports whether an instance is in the first or the last layer, which has at most two of the
+// instances.
+func isBoundary(paths []string, odd string) bool {
+	layer := firstNumber(odd)
+	least, most, same := layer, layer, 0
+	for _, path := range paths {
+		n := firstNumber(path)
+		least, most = min(least, n), max(most, n)
+		if n == layer {
+			same++
+		}
+	}
+	return (layer == least || layer == most) && same < 3
+}
+
+// firstNumber returns the first number in a path, or -1.
+func firstNumber(path string) int {
+	for part := range strings.SplitSeq(path, ".") {
+		if n, err := strconv.Atoi(part); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+// restsBelow returns the sorted names of the tensors below a path, relative to it and without buffers. names must
+// be sorted.
+func restsBelow(names []string, path string) (rests []string) {
+	at, _ := slices.BinarySearch(names, path)
+	for _, name := range names[at:] {
+		rest, is := strings.CutPrefix(name, path)
+		if !is {
+			break
+		}
+		if !isBuffer(name) {
+			rests = append(rests, rest)
+		}
+	}
+	return rests
+}
+
+// has reports whether sorted names contain name.
+func has(names []string, name string) bool {
+	_, found := slices.BinarySearch(names, name)
+	return found
+}
+
+// numberHole returns the path of an expert that is missing between other experts, or of a layer that is missing
+// between as many layers as the config counts. It returns "" if there is none.
+func numberHole(names []string, config *modelConfig) string {
+	stacks := make(map[string]map[int]bool)
+	for _, name := range names {
+		for at := 0; ; {
+			part, rest, more := strings.Cut(name[at:], ".")
+			if !more {
+				break
+			}
+			if n, err := strconv.Atoi(part); err == nil && n >= 0 && strings.Contains(rest, ".") {
+				if stacks[name[:at]] == nil {
+					stacks[name[:at]] = make(map[int]bool)
+				}
+				stacks[name[:at]][n] = true
+			}
+			at += len(part) + 1
+		}
+	}
+	counts := make(map[int]bool)
+	for _, n := range config.counts() {
+		counts[n] = true
+	}
+	for _, path := range slices.Sorted(maps.Keys(stacks)) {
+		have := stacks[path]
+		last := slices.Max(slices.Collect(maps.Keys(have)))
+		if !strings.HasSuffix(path, ".experts.") && !counts[last+1] || len(have) < 3 || last != len(have) {
+			continue
+		}
+		for n := range last {
+			if !have[n] {
+				return fmt.Sprintf("%s%d", path, n)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,259 @@
+package checkpoint_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// layersOf returns tensors of some layers: names has those of layer n.
+func layersOf(t *testing.T, layers int, names func(n int) string) map[string]safetensors.Tensor {
+	t.Helper()
+	tensors := make(map[string]safetensors.Tensor)
+	add := func(name string) {
+		shape := []int{2, 2}
+		if strings.Contains(name, "norm") || strings.HasSuffix(name, "bias") {
+			shape = []int{2}
+		}
+		x, err := safetensors.NewTensor(safetensors.F32, shape, make([]float32, 4)[:2*len(shape)])
+		require.NoError(t, err)
+		tensors[name] = x
+	}
+	add("model.embed_tokens.weight")
+	add("model.norm.weight")
+	for n := range layers {
+		for rest := range strings.FieldsSeq(names(n)) {
+			add(fmt.Sprintf("model.layers.%d.%s", n, rest))
+		}
+	}
+	return tensors
+}
+
+// hybrids are models of architectures that Check does not know, and whose layers differ from each other.
+var hybrids = map[string]func(n int) string{
+	"alike":         func(int) string { return "a.q.weight a.k.weight a.o.weight a.o.bias norm.weight" },
+	"first without": func(n int) string { return []string{"", "attn_norm.weight "}[min(n, 1)] + "a.q.weight mlp.weight" },
+	"last without":  func(n int) string { return []string{"skip.weight ", ""}[n/5] + "a.q.weight mlp.weight" },
+	"first dense": func(n int) string {
+		return []string{"mlp.up.weight mlp.down.weight", "mlp.experts.0.up.weight mlp.experts.1.up.weight mlp.gate.weight"}[min(n, 1)]
+	},
+	"alternate": func(n int) string {
+		return []string{"mixer.in.weight mixer.out.weight", "a.q.weight a.k.weight"}[n%2] + " norm.weight"
+	},
+	"one of attention": func(n int) string {
+		return []string{"m.in.weight m.conv.weight m.out.weight", "m.q.weight m.k.weight"}[n/3%2*n%3%2] + " norm.weight"
+	},
+	"shared keys": func(n int) string { return []string{"a.q.weight a.k.weight a.v.weight", "a.q.weight"}[n/4] },
+	"values are keys": func(n int) string {
+		return []string{"a.q_proj.weight a.k_proj.weight a.v_proj.weight", "a.q_proj.weight a.k_proj.weight"}[n%5/4]
+	},
+	"shortcuts": func(n int) string { return []string{"c.weight c.bias s.weight s.bias", "c.weight c.bias"}[n%5/4] },
+	"first has more": func(n int) string {
+		return []string{"a.q.weight relative_attention_bias.weight", "a.q.weight"}[min(n, 1)]
+	},
+	"buffers":     func(n int) string { return []string{"a.q.weight rotary_emb.inv_freq", "a.q.weight"}[n%3%2] },
+	"activations": func(n int) string { return []string{"up.weight", ""}[n%2] },
+	"experts": func(int) string {
+		return "mlp.experts.0.up.weight mlp.experts.1.up.weight mlp.experts.2.up.weight mlp.gate.weight"
+	},
+	"wide experts": func(int) string {
+		return "mlp.experts.0.up.weight mlp.experts.0.down.weight mlp.experts.1.up.weight mlp.experts.1.down.weight mlp.experts.2.up.weight mlp.experts.2.down.weight"
+	},
+	"no next to last": func(n int) string { return []string{"a.q.weight a.k.weight mlp.up.weight", "mlp.up.weight"}[n%5/4] },
+}
+
+// TestHybrids: layers that differ are no finding, and neither is a layer for predicting further tokens.
+func TestHybrids(t *testing.T) {
+	config := `{"model_type":"new","architectures":["New"],"num_hidden_layers":6}`
+	for name, names := range hybrids {
+		model := layersOf(t, 6, names)
+		require.Empty(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), name)
+	}
+	next := layersOf(t, 5, func(n int) string {
+		return []string{"a.q.weight norm.weight", "a.q.weight norm.weight eh_proj.weight"}[n/4]
+	})
+	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","num_hidden_layers":4,"num_nextn_predict_layers":1}`, "model.safetensors": written(t, next)})))
+}
+
+// TestLostSiblings: of an architecture that Check does not know, a tensor is missing that all modules of the same
+// name have.
+func TestLostSiblings(t *testing.T) {
+	config := `{"model_type":"new","architectures":["New"],"num_hidden_layers":6}`
+	for _, c := range []struct{ model, lost string }{
+		{"alike", "model.layers.2.a.q.weight"},
+		{"alike", "model.layers.3.norm.weight"},
+		{"alike", "model.layers.0.a.o.bias"},
+		{"alike", "model.layers.5.a.o.weight"},
+		{"experts", "model.layers.2.mlp.experts.1.up.weight"},
+		{"experts", "model.layers.3.mlp.gate.weight"},
+		{"wide experts", "model.layers.0.mlp.experts.1.down.weight"},
+		{"first dense", "model.layers.2.mlp.experts.0.up.weight"},
+		{"shortcuts", "model.layers.2.c.bias"},
+	} {
+		model := layersOf(t, 6, hybrids[c.model])
+		require.Contains(t, model, c.lost)
+		delete(model, c.lost)
+		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
+		require.Len(t, found, 1, "%s without %s", c.model, c.lost)
+		require.Contains(t, found[0], strings.TrimSuffix(c.lost, ".up.weight"))
+	}
+	whole := layersOf(t, 6, hybrids["alike"])
+	for _, hole := range []string{"model.layers.2."} {
+		maps.DeleteFunc(whole, func(name string, _ safetensors.Tensor) bool { return strings.HasPrefix(name, hole) })
+		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, whole)}))
+		require.Len(t, found, 1)
+		require.Contains(t, found[0], `"model.layers.2"`)
+	}
+}
+
+// TestBiasFits: a bias that fits neither the rows nor the columns of its weight is a finding.
+func TestBiasFits(t *testing.T) {
+	config := `{"model_type":"new"}`
+	model := layersOf(t, 1, hybrids["alike"])
+	var err error
+	model["model.layers.0.a.o.bias"], err = safetensors.NewTensor(safetensors.F32, []int{3}, make([]float32, 3))
+	require.NoError(t, err)
+	found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], `"model.layers.0.a.o.bias" has the shape [3]`)
+}
+
+// TestNames: a model under a name that no library opens is a finding, and so is a second one where case
+// does not count.
+func TestNames(t *testing.T) {
+	config := `{"model_type":"new","architectures":["New"]}`
+	one, two := weights(t, map[string]float32{"a": 1}), weights(t, map[string]float32{"a": 2})
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"copy of a browser": {map[string]string{"model (1).safetensors": one}, `missing: "model.safetensors"`},
+		"capital":           {map[string]string{"Model.safetensors": one}, `missing: "model.safetensors"`},
+		"any name":          {map[string]string{"artist.safetensors": one}, ""},
+		"twin":              {map[string]string{"Model.safetensors": two, "model.safetensors": one}, `ambiguous: beside "model.safetensors", "Model.safetensors"`},
+		"equal twin":        {map[string]string{"Model.safetensors": one, "model.safetensors": one}, ""},
+		"two libraries":     {map[string]string{"diffusion_pytorch_model.safetensors": two, "model.safetensors": one}, `ambiguous: beside "diffusion_pytorch_model.safetensors"`},
+		"no tensors":        {map[string]string{"model.safetensors": weights(t, nil)}, `missing: "model.safetensors" has no tensors`},
+		"no shards":         {map[string]string{"model.safetensors.index.json": `{"weight_map":{}}`}, "names no tensors"},
+		"no modules.json":   {map[string]string{"model.safetensors": one, "1_Pooling/config.json": "{}"}, `missing: "modules.json"`},
+		"no model_index":    {map[string]string{"scheduler/scheduler_config.json": "{}", "unet/diffusion_pytorch_model.safetensors": one}, `missing: "model_index.json"`},
+	} {
+		if !strings.Contains(name, "model_index") {
+			c.files["config.json"] = config
+		}
+		found := check(t, files(c.files))
+		if c.want == "" {
+			require.Empty(t, found, name)
+			continue
+		}
+		require.Len(t, found, 1, name)
+		require.Contains(t, found[0], c.want, name)
+	}
+}
+
+// TestAdapterKinds: the config of an adapter and its tensors are of one method, and all modules have its parts.
+func TestAdapterKinds(t *testing.T) {
+	matrix := func(rows, columns int) safetensors.Tensor {
+		x, err := safetensors.NewTensor(safetensors.F32, []int{rows, columns}, make([]float32, rows*columns))
+		require.NoError(t, err)
+		return x
+	}
+	const q = "base_model.model.q."
+	lora := map[string]safetensors.Tensor{q + "lora_A.weight": matrix(2, 3), q + "lora_B.weight": matrix(3, 2)}
+	uneven := map[string]safetensors.Tensor{q + "lora_A.weight": matrix(2, 3), q + "lora_B.weight": matrix(3, 4)}
+	loha := map[string]safetensors.Tensor{q + "hada_w1_a": matrix(3, 2), q + "hada_w1_b": matrix(2, 3), q + "hada_w2_a": matrix(3, 2), q + "hada_w2_b": matrix(2, 3)}
+	part := maps.Clone(loha)
+	delete(part, q+"hada_w2_b")
+	for name, c := range map[string]struct {
+		tensors      map[string]safetensors.Tensor
+		config, want string
+	}{
+		"LoRA":          {lora, `{"peft_type":"LORA","r":2}`, ""},
+		"rank pattern":  {lora, `{"peft_type":"LORA","r":8,"rank_pattern":{"q":2}}`, ""},
+		"other pattern": {lora, `{"peft_type":"LORA","r":8,"rank_pattern":{"q":4}}`, "says r = 8"},
+		"uneven":        {uneven, `{"peft_type":"LORA","r":4,"rank_pattern":{"v":2}}`, "one rank"},
+		"other method":  {lora, `{"peft_type":"LOHA","r":2}`, `peft_type "LOHA", but the tensors are those of LORA`},
+		"new method":    {lora, `{"peft_type":"NEW","r":2}`, ""},
+		"no method":     {lora, `{"r":2}`, "no peft_type"},
+		"no config":     {lora, "", `"adapter_config.json" is missing`},
+		"DoRA":          {lora, `{"peft_type":"LORA","r":2,"use_dora":true}`, "use_dora"},
+		"saved module":  {lora, `{"peft_type":"LORA","r":2,"modules_to_save":["head"]}`, "modules_to_save"},
+		"LoHa":          {loha, `{"peft_type":"LOHA","r":2}`, ""},
+		"part of LoHa":  {part, `{"peft_type":"LOHA","r":2}`, "hada_w2_b"},
+		"rank of LoHa":  {loha, `{"peft_type":"LOHA","r":4}`, "says r = 4"},
+	} {
+		model := map[string]string{"adapter_model.safetensors": written(t, c.tensors)}
+		if c.config != "" {
+			model["adapter_config.json"] = c.config
+		}
+		found := check(t, files(model))
+		if c.want == "" {
+			require.Empty(t, found, name)
+			continue
+		}
+		require.Len(t, found, 1, name)
+		require.Contains(t, found[0], c.want, name)
+	}
+}
+
+// TestBrokenTorch: a file of torch.save without tensors is a finding, not an error.
+func TestBrokenTorch(t *testing.T) {
+	empty := "\x80\x02}q\x00X\x01\x00\x00\x00aK\x01s."
+	found := check(t, files(map[string]string{"optimizer.bin": empty}))
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], `unreadable: "optimizer.bin"`)
+}
+
+// TestHeads: a class of a model has one of its heads and not another, and a config leaves out what is
+// the default.
+func TestHeads(t *testing.T) {
+	tensor := func(shape ...int) safetensors.Tensor {
+		n := 1
+		for _, dim := range shape {
+			n *= dim
+		}
+		x, err := safetensors.NewTensor(safetensors.F32, shape, make([]float32, n))
+		require.NoError(t, err)
+		return x
+	}
+	for name, c := range map[string]struct {
+		config string
+		names  []string // of tensors besides those of the layer
+		found  int
+	}{
+		"tokens":              {`{"model_type":"distilbert"}`, []string{"classifier.weight", "classifier.bias"}, 0},
+		"sequences":           {`{"model_type":"distilbert"}`, []string{"classifier.weight", "classifier.bias", "pre_classifier.weight", "pre_classifier.bias"}, 0},
+		"half of a head":      {`{"model_type":"distilbert"}`, []string{"classifier.weight"}, 1},
+		"decoder of Donut":    {`{"decoder":{"model_type":"mbart"}}`, []string{"decoder.model.decoder.layer_norm.weight", "decoder.model.decoder.layer_norm.bias"}, 0},
+		"no mask token":       {`{"model_type":"dinov2","use_mask_token":false}`, []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight", "embeddings.patch_embeddings.projection.bias"}, 0},
+		"pooler of BERT":      {`{"model_type":"bert"}`, []string{"pooler.dense.weight"}, 1},
+		"head of an old BERT": {`{"model_type":"bert"}`, []string{"cls.seq_relationship.weight", "cls.seq_relationship.bias"}, 0},
+	} {
+		model := make(map[string]safetensors.Tensor)
+		for _, name := range c.names {
+			model[name] = tensor(2)
+		}
+		require.Len(t, check(t, files(map[string]string{"config.json": c.config, "model.safetensors": written(t, model)})), c.found, name)
+	}
+	for config, found := range map[string]int{
+		`{"model_type":"gemma3_text","hidden_size":6,"num_attention_heads":2,"num_key_value_heads":1}`:              0, // head_dim 256, made small here
+		`{"model_type":"gemma3_text","hidden_size":6,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":4}`: 0,
+		`{"model_type":"gemma3_text","hidden_size":6,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":5}`: 1,
+		`{"model_type":"qwen3","hidden_size":6,"num_attention_heads":2,"num_key_value_heads":1}`:                    0,
+		`{"model_type":"mistral","hidden_size":6,"num_attention_heads":2,"head_dim":4}`:                             0, // 8 heads of keys
+		`{"model_type":"llama","hidden_size":6,"num_attention_heads":2,"head_dim":4}`:                               1,
+	} {
+		model := map[string]safetensors.Tensor{"model.embed_tokens.weight": tensor(3, 6), "model.norm.weight": tensor(6)}
+		for name, shape := range map[string][]int{
+			"self_attn.q_proj": {8, 6}, "self_attn.k_proj": {4, 6}, "self_attn.v_proj": {4, 6}, "self_attn.o_proj": {6, 8},
+			"mlp.gate_proj": {7, 6}, "mlp.up_proj": {7, 6}, "mlp.down_proj": {6, 7}, "input_layernorm": {6}, "post_attention_layernorm": {6},
+		} {
+			model["model.layers.0."+name+".weight"] = tensor(shape...)
+		}
+		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), found, config)
+	}
+}

@@ -1,0 +1,126 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// twin returns the set of the other format, safetensors or torch.save, that stores the same checkpoint
+// according to its name, or nil if there is none.
+func (d *directory) twin(s *set) *set {
+	stem := strings.TrimPrefix(s.stem, "pytorch_")
+	for _, other := range d.sets {
+		if other.torch != s.torch && other.variant == s.variant && strings.TrimPrefix(other.stem, "pytorch_") == stem {
+			return other
+		}
+	}
+	return nil
+}
+
+// isBuffer reports whether the name is that of a buffer that models compute, so that a file may lack it.
+func isBuffer(name string) bool {
+	for _, ending := range []string{"position_ids", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq", "num_batches_tracked"} {
+		if name == ending || strings.HasSuffix(name, "."+strings.TrimPrefix(ending, ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxTied is the number of tensors whose data judgeTwins compares to find out which tensors are tied.
+const maxTied = 100
+
+// judgeTwins compares a set of safetensors files, which most readers prefer, with the files of torch.save
+// next to it, which the others read.
+func (d *directory) judgeTwins(s, other *set, config *modelConfig) error {
+	if s.torch || len(s.where) == 0 || len(other.where) == 0 {
+		return nil
+	}
+	var both, only []string
+	aliases, left := d.aliases(s), maxTied
+	for tensor := range s.where {
+		if other.where[tensor] != "" {
+			both = append(both, tensor)
+		} else if !isBuffer(tensor) {
+			only = append(only, tensor)
+		}
+	}
+	for _, tensor := range sortedNames(other.where) {
+		if s.where[tensor] != "" || isBuffer(tensor) || aliases[tensor] {
+			continue
+		}
+		tied, err := d.tied(s, other, tensor, config, &left)
+		if err != nil {
+			return err
+		}
+		if !tied {
+			only = append(only, tensor) // the first one is enough for the finding
+			break
+		}
+	}
+	slices.Sort(only)
+	tensor, why := "", "only one of them has it"
+	for _, name := range only {
+		if s.where[name] != "" && isHead(name) && (config.Tie == nil || *config.Tie) {
+			continue
+		}
+		tensor = name
+		break
+	}
+	if tensor == "" {
+		var err error
+		if tensor, why, err = d.difference(s.where, other.where, both); err != nil || tensor == "" {
+			return err
+		}
+	}
+	first, second := d.fileOf(s, tensor), d.fileOf(other, tensor)
+	d.note(Ambiguous, tensor, fmt.Sprintf("%s and %s are two checkpoints: the tensor %s differs (%s)", quoted(first), quoted(second), quoted(tensor), why), first, second)
+	return nil
+}
+
+// aliases returns the names that the metadata of a set lists as other names of its tensors.
+func (d *directory) aliases(s *set) map[string]bool {
+	aliases, read := make(map[string]bool), make(map[string]bool)
+	for _, file := range s.where {
+		if read[file] {
+			continue
+		}
+		read[file] = true
+		for alias, tensor := range d.heads[file].metadata {
+			if _, found := s.where[tensor]; found {
+				aliases[alias] = true
+			}
+		}
+	}
+	return aliases
+}
+
+func isHead(name string) bool {
+	return name == "lm_head.weight" || strings.HasSuffix(name, ".lm_head.weight") || strings.HasSuffix(name, "decoder.weight") || strings.HasSuffix(name, "embed_tokens.weight") || strings.HasSuffix(name, "decoder.bias")
+}
+
+// tied reports whether a tensor that only the files of torch.save have equals a tensor that both sets have, and
+// the model may tie the two. Each tensor whose data it compares takes one from left; at 0 it returns false.
+func (d *directory) tied(s, other *set, tensor string, config *modelConfig, left *int) (bool, error) {
+	if config.Tie != nil && !*config.Tie || *left == 0 {
+		return false, nil
+	}
+	file := other.where[tensor]
+	want := d.heads[file].tensors[tensor]
+	for _, name := range sortedNames(other.where) {
+		have := d.heads[other.where[name]].tensors[name]
+		if s.where[name] == "" || have.dtype != want.dtype || !slices.Equal(have.shape, want.shape) {
+			continue
+		}
+		if *left--; *left < 0 {
+			*left = 0
+			break
+		}
+		differing, err := d.compareFiles(file, other.where[name], []string{tensor}, []string{name}, 1)
+		if err != nil || len(differing) == 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}

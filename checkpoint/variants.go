@@ -1,0 +1,55 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+)
+
+// judgeVariants compares variants that are named after a dtype with the files without a variant. Both are the same
+// model, so they have the same tensors. Other variants, such as ema, may have other weights.
+func (d *directory) judgeVariants() {
+	for _, s := range d.sets {
+		if !slices.Contains([]string{"fp16", "bf16", "fp32", "float16", "bfloat16", "float32"}, s.variant) {
+			continue
+		}
+		at := slices.IndexFunc(d.sets, func(plain *set) bool { return plain.variant == "" && plain.stem == s.stem && plain.torch == s.torch })
+		if at < 0 || len(s.where) == 0 || len(d.sets[at].where) == 0 {
+			continue
+		}
+		plain := d.sets[at]
+		if tensor, why := d.varies(plain, s); tensor != "" {
+			first, second := d.fileOf(plain, tensor), d.fileOf(s, tensor)
+			d.note(Ambiguous, tensor, fmt.Sprintf("%s and its variant %s in %s are two models: the tensor %s differs (%s)", quoted(first), quoted(s.variant), quoted(second), quoted(tensor), why), first, second)
+		}
+	}
+}
+
+// varies returns a tensor whose shape in a variant differs from its shape in the plain files, or which only one of
+// them has, and the reason. If each has tensors that the other lacks, these do not count: versions of a library may
+// name tensors differently.
+func (d *directory) varies(plain, of *set) (tensor, why string) {
+	var only, more []string
+	aliasesOf, aliasesPlain := d.aliases(of), d.aliases(plain)
+	for _, name := range sortedNames(plain.where) {
+		a, _ := d.info(plain, name)
+		b, both := d.info(of, name)
+		switch {
+		case both && !slices.Equal(a.shape, b.shape):
+			return name, fmt.Sprintf("%v in one, %v in the other", a, b)
+		case !both && !isBuffer(name) && !isHead(name) && !aliasesOf[name]:
+			only = append(only, name)
+		}
+	}
+	for _, name := range sortedNames(of.where) {
+		if plain.where[name] == "" && !isBuffer(name) && !isHead(name) && !aliasesPlain[name] {
+			more = append(more, name)
+		}
+	}
+	switch {
+	case len(only) > 0 && len(more) == 0:
+		return only[0], "the variant lacks it"
+	case len(more) > 0 && len(only) == 0:
+		return more[0], "only the variant has it"
+	}
+	return "", ""
+}

@@ -1,0 +1,43 @@
+package pattern
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A NoMatch is the error for a Glob that matches none of some names.
+type NoMatch struct {
+	Glob  Glob
+	names []string
+}
+
+func (e *NoMatch) Error() string {
+	text := fmt.Sprintf("no tensor matches %q", e.Glob.text)
+	if parts := e.parts(); len(parts) > 0 {
+		return text + "; a comma does not separate patterns: repeat the flag, " + strings.Join(parts, " ")
+	}
+	return text + Suggest(e.Glob.text, withModules(e.names))
+}
+
+// parts returns the patterns that commas separate in the Glob, quoted, if one of them matches a name.
+func (e *NoMatch) parts() (quoted []string) {
+	parts := strings.Split(e.Glob.text, ",")
+	if len(parts) < 2 {
+		return nil
+	}
+	matches := false
+	for _, part := range parts {
+		part = strings.TrimSpace(part)
+		g, err := ParseGlob(part)
+		if err != nil || part == "" {
+			return nil
+		}
+		matches = matches || slices.ContainsFunc(e.names, g.Matches)
+		quoted = append(quoted, fmt.Sprintf("%q", part))
+	}
+	if !matches {
+		return nil
+	}
+	return quoted
+}

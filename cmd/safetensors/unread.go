@@ -1,0 +1,29 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+)
+
+// namesOf returns the names of all entries of a source, including those that cannot be read.
+func namesOf(src *source.Checkpoint) []string {
+	return slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused)))
+}
+
+// unread returns those of the tensors in names that cannot be read, and an error about them, which
+// is nil if there are none. A verb with a verdict must refuse such tensors, because it has not read
+// them.
+func unread(src *source.Checkpoint, names []string) (all []report.Unread, err error) {
+	wanted := make(map[string]bool, len(names))
+	for _, name := range names {
+		wanted[name] = true
+	}
+	found := slices.DeleteFunc(src.Unread(), func(name string) bool { return !wanted[name] })
+	for _, name := range found {
+		all = append(all, report.Unread{File: src.Name, Name: name, Reason: src.Refused[name].Error()})
+	}
+	return all, refusedError(src, found)
+}

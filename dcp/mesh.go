@@ -1,0 +1,386 @@
+package dcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/rankfile"
+)
+
+// A mesh is an array, of 1 to maxMeshDims dimensions, of the ranks between which a tensor is
+// divided.
+type mesh struct {
+	shape []int
+	ranks []int32 // in row-major order
+}
+
+const (
+	// maxMeshDims is the largest number of dimensions of a mesh. Jobs use up to five: data,
+	// pipeline, context, tensor and expert parallelism.
+	maxMeshDims = 8
+
+	// maxMeshRanks limits the number of ranks that all meshes of a folder list, and so the time to
+	// read them. maxMeshKept limits that number for the meshes that differ, and so the memory.
+	maxMeshRanks = 1 << 28
+	maxMeshKept  = 1 << 24
+)
+
+// A place is the position of a rank in a mesh.
+type place struct {
+	mesh       *mesh
+	rank       int   // number of the rank; -1 if the mesh does not contain it
+	coordinate []int // nil if the rank is not in the mesh
+}
+
+// A meshes reads the meshes in all files. Equal meshes share one *mesh.
+type meshes struct {
+	known      map[string]*mesh
+	places     map[*pickle.Object]place // places by the DeviceMesh in the current file
+	read, kept int                      // number of ranks that were read, and that known holds
+}
+
+// cached returns the place of the rank that saved a DeviceMesh. It caches places, because many
+// tensors refer to the same DeviceMesh.
+func (m *meshes) cached(v any, file *rankfile.File) (p place, err error) {
+	o, _ := v.(*pickle.Object)
+	p, known := m.places[o]
+	if known {
+		return p, nil
+	}
+	if p, err = m.placeOf(v, file); err == nil {
+		m.places[o] = p
+	}
+	return p, err
+}
+
+// placeOf returns the place of the rank that saved a DeviceMesh.
+func (m *meshes) placeOf(v any, file *rankfile.File) (p place, err error) {
+	fields, ok := torchFields(v, "DeviceMesh")
+	if !ok {
+		return p, fmt.Errorf("its mesh is %s", pickle.Describe(v))
+	}
+	if p.coordinate, err = coordinateOf(fields); err != nil {
+		return p, err
+	}
+	p.rank = -1
+	if n, ok := field[int64](fields, "_rank"); ok && n >= 0 && n < maxFiles {
+		p.rank = int(n)
+	}
+	var shape []int
+	var ranks []int32
+	whole, has := fields.Get("mesh") // as up to PyTorch 2.9
+	switch {
+	case has:
+		shape, ranks, err = m.explicit(whole, file)
+	case p.coordinate == nil:
+		return p, nil // the rank's part has no meaning, and the start of the mesh is unknown
+	default:
+		shape, ranks, err = m.laidOut(fields, &p, file)
+	}
+	if err != nil {
+		return p, fmt.Errorf("its mesh: %w", err)
+	}
+	if p.mesh, err = m.intern(shape, ranks); err != nil {
+		return p, err
+	}
+	return p, p.check()
+}
+
+// check checks that the rank is at its coordinate in the mesh. If the number of the rank is
+// unknown, check sets it.
+func (p *place) check() error {
+	if p.coordinate == nil {
+		if p.rank >= 0 && slices.Contains(p.mesh.ranks, int32(p.rank)) {
+			return fmt.Errorf("rank %d is in its mesh, but has no place there", p.rank)
+		}
+		return nil
+	}
+	if len(p.coordinate) != len(p.mesh.shape) {
+		return fmt.Errorf("the place of the rank in its mesh has %d dimensions, the mesh %d", len(p.coordinate), len(p.mesh.shape))
+	}
+	at := 0
+	for i, c := range p.coordinate {
+		if c >= p.mesh.shape[i] {
+			return fmt.Errorf("the place of the rank, %v, lies outside of its mesh of %v", p.coordinate, p.mesh.shape)
+		}
+		at = at*p.mesh.shape[i] + c
+	}
+	rank := int(p.mesh.ranks[at])
+	if p.rank >= 0 && p.rank != rank {
+		return fmt.Errorf("it is of rank %d, but its mesh has rank %d at its place", p.rank, rank)
+	}
+	p.rank = rank
+	return nil
+}
+
+// coordinateOf returns the coordinate of the rank in its mesh, or nil if the rank is not in the
+// mesh.
+func coordinateOf(fields *pickle.Dict) ([]int, error) {
+	v, _ := fields.Get("_coordinate_on_dim")
+	if v == nil {
+		return nil, nil
+	}
+	c, err := sizes(v, maxMeshDims)
+	if err != nil {
+		return nil, fmt.Errorf("the place of the rank in its mesh: %w", err)
+	}
+	return c, nil
+}
+
+// explicit reads a mesh that is stored as a tensor of ranks.
+func (m *meshes) explicit(v any, file *rankfile.File) (shape []int, ranks []int32, err error) {
+	t, err := file.Tensor(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	if shape = t.Shape(); len(shape) > maxMeshDims {
+		return nil, nil, fmt.Errorf("%d dimensions, at most %d are read", len(shape), maxMeshDims)
+	}
+	ranks, err = m.ranksOf(t)
+	return shape, ranks, err
+}
+
+// ranksOf returns the elements of a tensor of ranks.
+func (m *meshes) ranksOf(t safetensors.Tensor) ([]int32, error) {
+	n := t.Len()
+	if t.DType() != safetensors.I32 && t.DType() != safetensors.I64 || n > maxFiles {
+		return nil, fmt.Errorf("expected at most %[2]d ranks, found %[1]v", t, maxFiles)
+	}
+	if m.read += n; m.read > maxMeshRanks {
+		return nil, errors.New("the meshes of all tensors have too many ranks")
+	}
+	if t.DType() == safetensors.I32 {
+		return safetensors.Append[int32](nil, t)
+	}
+	wide, err := safetensors.Append[int64](nil, t)
+	ranks := make([]int32, len(wide))
+	for i, r := range wide {
+		if ranks[i] = int32(r); int64(ranks[i]) != r {
+			return nil, fmt.Errorf("expected the number of a rank, found %d", r)
+		}
+	}
+	return ranks, err
+}
+
+// laidOut reads a mesh of PyTorch 2.10 or later. Its ranks are some of the ranks of the mesh from
+// which it was cut: its layout selects them, relative to a base that follows from the place of this
+// rank.
+func (m *meshes) laidOut(fields *pickle.Dict, p *place, file *rankfile.File) (shape []int, ranks []int32, err error) {
+	var strides []int
+	layout, _ := fields.Get("_layout")
+	if shape, strides, err = layoutOf(layout); err != nil {
+		return nil, nil, err
+	}
+	rankMap, _ := fields.Get("_rank_map")
+	t, err := file.Tensor(rankMap)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := m.ranksOf(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	offsets, err := offsetsIn(shape, strides, len(all))
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.read += len(offsets); m.read > maxMeshRanks {
+		return nil, nil, errors.New("the meshes of all tensors have too many ranks")
+	}
+	if p.rank < 0 {
+		if p.rank, err = m.rootRank(fields, all); err != nil {
+			return nil, nil, err
+		}
+	}
+	base, err := baseOf(p, shape, strides, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	ranks = make([]int32, len(offsets))
+	for i, off := range offsets {
+		if base+off >= len(all) {
+			return nil, nil, fmt.Errorf("it has shape %v and strides %v in a job of %d ranks", shape, strides, len(all))
+		}
+		ranks[i] = all[base+off]
+	}
+	return shape, ranks, nil
+}
+
+// rootRank returns the number of the rank, which follows from its coordinate in the mesh from which
+// this mesh was cut, or in this mesh if it was not cut.
+func (m *meshes) rootRank(fields *pickle.Dict, all []int32) (int, error) {
+	root := fields
+	if v, _ := fields.Get("_root_mesh"); v != nil {
+		var ok bool
+		if root, ok = torchFields(v, "DeviceMesh"); !ok {
+			return -1, fmt.Errorf("it was cut from %s", pickle.Describe(v))
+		}
+	}
+	coordinate, err := coordinateOf(root)
+	if err != nil {
+		return -1, err
+	}
+	layout, _ := root.Get("_layout")
+	shape, strides, err := layoutOf(layout)
+	if err != nil {
+		return -1, err
+	}
+	at, ok := indexOf(coordinate, shape, strides)
+	if !ok || at >= len(all) {
+		return -1, fmt.Errorf("the place of the rank, %v, lies outside of a mesh of %v", coordinate, shape)
+	}
+	return int(all[at]), nil
+}
+
+// baseOf returns the index in the list of all ranks at which a mesh begins.
+func baseOf(p *place, shape, strides []int, all []int32) (int, error) {
+	at, ok := indexOf(p.coordinate, shape, strides)
+	index := slices.Index(all, int32(p.rank))
+	if !ok || index < at {
+		return 0, fmt.Errorf("the place of rank %d, %v, lies outside of its mesh of %v", p.rank, p.coordinate, shape)
+	}
+	return index - at, nil
+}
+
+// indexOf returns the index, relative to the start of a mesh, that a coordinate has in a list of
+// ranks. ok is false if the coordinate is outside of the mesh.
+func indexOf(coordinate, shape, strides []int) (at int, ok bool) {
+	if len(coordinate) != len(shape) {
+		return 0, false
+	}
+	for i, c := range coordinate {
+		if c >= shape[i] {
+			return 0, false
+		}
+		at += c * strides[i]
+	}
+	return at, true
+}
+
+// layoutOf returns the shape and the strides of a mesh. A layout has either shape and stride, each
+// an integer or a tuple, or axes, a list of such layouts with one for each dimension. The stride of
+// a dimension with one rank has no meaning.
+func layoutOf(v any) (shape, strides []int, err error) {
+	fields, ok := torchFields(v, "_MeshLayout")
+	if !ok {
+		return nil, nil, fmt.Errorf("its layout is %s", pickle.Describe(v))
+	}
+	axes, has := fields.Get("axes")
+	if !has { // as in PyTorch 2.10 to 2.14
+		if shape, strides, err = axisOf(fields); err != nil {
+			return nil, nil, err
+		}
+		return shape, strides, checkLayout(shape, strides)
+	}
+	list, ok := items(axes)
+	if !ok || len(list) > maxMeshDims {
+		return nil, nil, fmt.Errorf("its axes are %s", pickle.Describe(axes))
+	}
+	for _, axis := range list {
+		fields, ok := torchFields(axis, "_FlatLayout")
+		if !ok {
+			return nil, nil, fmt.Errorf("an axis is %s", pickle.Describe(axis))
+		}
+		n, stride, err := axisOf(fields)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case len(n) > 1:
+			return nil, nil, fmt.Errorf("an axis of a mesh that was flattened, of shape %v and strides %v, is not read", n, stride)
+		case len(n) == 0: // a dimension of one rank
+			n, stride = []int{1}, []int{0}
+		}
+		shape, strides = append(shape, n...), append(strides, stride...)
+	}
+	return shape, strides, checkLayout(shape, strides)
+}
+
+// axisOf returns the shape and the strides of a layout, each of which is an integer or a tuple.
+func axisOf(fields *pickle.Dict) (shape, strides []int, err error) {
+	for name, to := range map[string]*[]int{"shape": &shape, "stride": &strides} {
+		v, _ := fields.Get(name)
+		if n, ok := v.(int64); ok {
+			v = pickle.Tuple{n}
+		}
+		if *to, err = sizes(v, maxMeshDims); err != nil {
+			return nil, nil, fmt.Errorf("the %s of its layout: %w", name, err)
+		}
+	}
+	return shape, strides, nil
+}
+
+// checkLayout checks the shape and the strides of a mesh. It sets the strides of dimensions with
+// one rank to 0.
+func checkLayout(shape, strides []int) error {
+	if len(shape) != len(strides) || len(shape) > maxMeshDims {
+		return fmt.Errorf("%d strides for %d dimensions", len(strides), len(shape))
+	}
+	n := 1
+	for i, size := range shape {
+		if size == 0 || size > maxFiles/n || size > 1 && strides[i] > maxFiles {
+			return fmt.Errorf("a mesh of shape %v, strides %v: at most %d ranks are read", shape, strides, maxFiles)
+		}
+		n *= size
+		if size == 1 {
+			strides[i] = 0
+		}
+	}
+	return nil
+}
+
+// offsetsIn returns the indices, relative to the first, that a layout selects from a list of n
+// ranks.
+func offsetsIn(shape, strides []int, n int) ([]int, error) {
+	offsets := []int{0}
+	for i, size := range shape {
+		next := make([]int, 0, len(offsets)*size)
+		for _, off := range offsets {
+			for k := range size {
+				next = append(next, off+k*strides[i])
+			}
+		}
+		offsets = next
+	}
+	if last := offsets[len(offsets)-1]; last >= n {
+		return nil, fmt.Errorf("it has shape %v and strides %v in a job of %d ranks", shape, strides, n)
+	}
+	return offsets, nil
+}
+
+// intern checks a mesh, and returns a *mesh that all equal meshes share.
+func (m *meshes) intern(shape []int, ranks []int32) (*mesh, error) {
+	n := 1
+	for _, size := range shape {
+		if size == 0 || size > maxFiles/n {
+			return nil, fmt.Errorf("a mesh of shape %v: 1 to %d ranks are read", shape, maxFiles)
+		}
+		n *= size
+	}
+	if n != len(ranks) || len(shape) == 0 {
+		return nil, fmt.Errorf("a mesh of shape %v with %d ranks", shape, len(ranks))
+	}
+	key := binary.AppendUvarint(nil, uint64(len(shape)))
+	for _, size := range shape {
+		key = binary.AppendUvarint(key, uint64(size))
+	}
+	for _, r := range ranks {
+		key = binary.AppendVarint(key, int64(r))
+	}
+	if known := m.known[string(key)]; known != nil {
+		return known, nil
+	}
+	sorted := slices.Sorted(slices.Values(ranks))
+	if sorted[0] < 0 || sorted[n-1] >= maxFiles || len(slices.Compact(sorted)) < n {
+		return nil, fmt.Errorf("a mesh with a rank twice, or one beyond 0 to %d", maxFiles-1)
+	}
+	if m.kept += n; m.kept > maxMeshKept {
+		return nil, errors.New("the meshes of all tensors have too many ranks")
+	}
+	made := &mesh{shape, ranks}
+	m.known[string(key)] = made
+	return made, nil
+}

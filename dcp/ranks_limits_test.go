@@ -1,0 +1,111 @@
+package dcp
+
+import (
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/rankfile"
+	"github.com/gosafetensors/safetensors/internal/variant"
+	"github.com/stretchr/testify/require"
+)
+
+// The limits on files of ranks are above what a test can reach, so each test starts close below one.
+
+// emptyJob returns a job of a rank whose file was not read yet.
+func emptyJob() *rankJob {
+	return &rankJob{
+		meshes:  meshes{known: make(map[string]*mesh)},
+		ranks:   []rank{{variant.Rank{File: "model_rank_0.pt"}, -1}, {variant.Rank{File: "model_rank_1.pt", Number: 1}, -1}},
+		tensors: make(map[string]*divided),
+		pieces:  maxPieces,
+		bytes:   1 << 30,
+	}
+}
+
+// shareOfBytes returns a plain tensor of n bytes in dims dimensions, as a file has it.
+func shareOfBytes(n, dims int) *share {
+	shape := make([]int, dims)
+	for i := range shape {
+		shape[i] = 1
+	}
+	shape[0] = n
+	x := must(safetensors.NewTensor(safetensors.U8, shape, make([]byte, n)))
+	return &share{kind: plainTensor, dtype: safetensors.U8, size: shape, place: place{rank: -1}, pieces: []localPiece{{box{make([]int, dims), shape}, x}}}
+}
+
+// TestMaxPieces: the parts of all tensors in all files are limited; one of many dimensions counts as
+// more, and so does each shard that a file lists.
+func TestMaxPieces(t *testing.T) {
+	j := emptyJob()
+	j.pieces = 4 + 2 // of the first tensor, and a second part of it
+	require.NoError(t, j.add(0, "a", shareOfBytes(1, 1), nil))
+	require.NoError(t, j.add(1, "a", shareOfBytes(1, 1), nil))
+	require.ErrorContains(t, j.add(0, "b", shareOfBytes(1, 1), nil), `tensor "b": the tensors of the ranks have more than 524288 parts`)
+
+	j = emptyJob()
+	j.pieces = 4 + 64/4 - 1
+	require.ErrorContains(t, j.add(0, "a", shareOfBytes(1, 64), nil), "more than 524288 parts")
+
+	j, listed := emptyJob(), shareOfBytes(1, 1)
+	listed.listed = make([]box, 100)
+	j.pieces = 4 + 100 - 1
+	require.ErrorContains(t, j.add(0, "a", listed, nil), "more than 524288 parts")
+	require.EqualValues(t, 1<<19, maxPieces, "as SECURITY.md counts them")
+}
+
+// TestPieceBytes: the tensors of all files together may have as many bytes as the sizes of the files
+// allow, also if all ranks repeat the same ones.
+func TestPieceBytes(t *testing.T) {
+	j := emptyJob()
+	j.bytes = 150
+	require.NoError(t, j.add(0, "a", shareOfBytes(100, 1), nil))
+	require.ErrorContains(t, j.add(1, "a", shareOfBytes(100, 1), nil), `tensor "a": U8 [100] is too large for these files: their tensors repeat the same data too often`)
+	require.EqualValues(t, 1<<30, rankfile.Most(1<<20))
+	require.EqualValues(t, int64(1)<<32, rankfile.Most(1<<22))
+}
+
+// TestMaxMeshRanks: the ranks that all meshes and lists of shards name are limited, wherever they are read.
+func TestMaxMeshRanks(t *testing.T) {
+	two := must(safetensors.NewTensor(safetensors.I32, []int{2}, []int32{0, 1}))
+	m := meshes{read: maxMeshRanks - 2}
+	require.Equal(t, []int32{0, 1}, must(m.ranksOf(two)))
+	require.ErrorContains(t, errorOf(m.ranksOf(two)), "the meshes of all tensors have too many ranks")
+
+	object := func(class string, fields ...pickle.Entry) *pickle.Object {
+		d := &pickle.Dict{}
+		for _, e := range fields {
+			require.NoError(t, d.Set(e.Key, e.Value))
+		}
+		return &pickle.Object{Class: pickle.Global{Module: torchModules + "x", Name: class}, State: d}
+	}
+	layout := object("_MeshLayout", pickle.Entry{Key: "shape", Value: pickle.Tuple{int64(2)}}, pickle.Entry{Key: "stride", Value: pickle.Tuple{int64(1)}})
+	laid := object("DeviceMesh", pickle.Entry{Key: "_layout", Value: layout}, pickle.Entry{Key: "_rank_map", Value: "ranks"})
+	file := &rankfile.File{Tensor: func(any) (safetensors.Tensor, error) { return two, nil }}
+	for left, want := range map[int]string{3: "too many ranks", 4: ""} {
+		m = meshes{read: maxMeshRanks - left}
+		shape, ranks, err := m.laidOut(laid.State.(*pickle.Dict), &place{rank: 1, coordinate: []int{1}}, file)
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, []int{2}, shape)
+		require.Equal(t, []int32{0, 1}, ranks)
+	}
+
+	sharded := object("ShardedTensorMetadata", pickle.Entry{Key: "size", Value: pickle.Tuple{int64(1)}},
+		pickle.Entry{Key: "shards_metadata", Value: &pickle.List{Items: []any{nil, nil}}})
+	m = meshes{read: maxMeshRanks - 3}
+	require.ErrorContains(t, m.readShards(&share{size: []int{1}}, sharded), "the lists of the shards of all tensors are too long")
+	m.read = maxMeshRanks - 4
+	require.ErrorContains(t, m.readShards(&share{size: []int{1}}, sharded), "a shard is")
+}
+
+// TestMaxMeshKept: equal meshes are kept once, and all others together have limited ranks.
+func TestMaxMeshKept(t *testing.T) {
+	m := meshes{known: make(map[string]*mesh), kept: maxMeshKept - 2}
+	first := must(m.intern([]int{2}, []int32{0, 1}))
+	require.Same(t, first, must(m.intern([]int{2}, []int32{0, 1})))
+	require.ErrorContains(t, errorOf(m.intern([]int{1}, []int32{0})), "the meshes of all tensors have too many ranks")
+}

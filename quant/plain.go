@@ -1,0 +1,124 @@
+package quant
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+)
+
+// PlainConfig returns the config.json of a dequantised model. It lacks the sections that describe
+// how the weights were quantised, and has dtype d, which must be F64, F32, F16 or BF16. d replaces
+// the dtypes in the config and in the configs of language models within it. If none of them has a
+// dtype, the config gets a torch_dtype. Configs of other parts, such as a vision_config, keep their
+// dtypes. With the zero DType, no dtype changes: use it for a model that will be quantised again.
+//
+// Keys keep their order, and NaN and infinities stay in the spelling of Python. Lines are indented
+// by two spaces. If nothing changes, config is returned. config is not modified. Errors are those
+// of its JSON: unlike Dequantize, PlainConfig does not check the quantisation.
+func PlainConfig(config []byte, d safetensors.DType) ([]byte, error) {
+	name, ok := torchNames[d]
+	if !ok && d != 0 {
+		return nil, prefix.Add(fmt.Errorf("%v is not a dtype in which models are loaded", d))
+	}
+	return prefix.Added(plainConfig(config, name))
+}
+
+// torchNames maps the dtypes in which models are loaded to their names in PyTorch.
+var torchNames = map[safetensors.DType]string{
+	safetensors.BF16: "bfloat16", safetensors.F16: "float16", safetensors.F32: "float32", safetensors.F64: "float64",
+}
+
+func plainConfig(text []byte, dtype string) (_ []byte, err error) {
+	defer catch(&err)
+	file := &section{where: "the config: "}
+	if len(text) > maxConfig {
+		file.fail("%d bytes exceed the limit of %d", len(text), maxConfig)
+	}
+	file.check(json.Unmarshal(withStrings(text), &file.members))
+	p := plainer{dtype: dtype}
+	p.change(file, nil)
+	if dtype != "" && !p.named {
+		file.members, p.changed = append(file.members, member{"torch_dtype", quoted(dtype)}), true
+	}
+	if !p.changed {
+		return text, nil
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, file.text(), "", "  "); err != nil {
+		return nil, err
+	}
+	return append(withWords(b.Bytes()), '\n'), nil
+}
+
+// A plainer changes a config and the configs within it, as PlainConfig describes.
+type plainer struct {
+	dtype   string // name of the new dtype; "" if dtypes stay
+	named   bool   // whether some config had a dtype
+	changed bool
+}
+
+// change changes the config s. path contains the keys that lead to it.
+func (p *plainer) change(s *section, path []string) {
+	ofWeights := describesWeights(path)
+	for key := sectionIn(s.members, path); key != ""; key = sectionIn(s.members, path) {
+		s.members = slices.Delete(s.members, s.index(key), s.index(key)+1)
+		p.changed, ofWeights = true, true
+	}
+	if i := s.index("quantization_config"); i >= 0 { // it is empty, so sectionIn did not find it
+		s.members, p.changed = slices.Delete(s.members, i, i+1), true
+	}
+	for i, m := range s.members {
+		switch {
+		case m.key == "dtype" || m.key == "torch_dtype":
+			if p.dtype != "" && ofWeights && m.value[0] == '"' && !m.empty() {
+				p.changed = p.changed || !bytes.Equal(m.value, quoted(p.dtype))
+				s.members[i].value, p.named = quoted(p.dtype), true
+			}
+		case len(path) < maxPath && m.value[0] == '{' && !slices.Contains(quantisationKeys, m.key):
+			inner, before := newSection(s.where+cut(m.key)+": ", m.value), p.changed
+			p.changed = false
+			if p.change(inner, join(path, m.key)); p.changed {
+				s.members[i].value = inner.text()
+			}
+			p.changed = p.changed || before
+		}
+	}
+}
+
+// text returns the members as a JSON object.
+func (all members) text() []byte {
+	b := []byte{'{'}
+	for i, m := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, quoted(m.key)...), ':'), m.value...)
+	}
+	return append(b, '}')
+}
+
+// quoted returns s as a JSON string.
+func quoted(s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.Encode(s) // never fails for a string
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// mark matches a string that stands for a word of Python that is not JSON, such as NaN. The string
+// starts with U+FDD0, which is not a character.
+var mark = regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`)
+
+// withStrings replaces the words in a config that are not JSON with strings that mark matches.
+// withWords undoes that.
+func withStrings(text []byte) []byte {
+	return replaceWords(text, func(word []byte) []byte { return fmt.Appendf(nil, `"\ufdd0%s"`, word) })
+}
+
+func withWords(text []byte) []byte { return mark.ReplaceAll(text, []byte("$1")) }

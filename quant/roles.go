@@ -1,0 +1,21 @@
+package quant
+
+// A role is the purpose of a part in its layout.
+type role uint8
+
+const (
+	values        role = iota
+	zeros              // are subtracted from the values
+	scales             // multiply the differences
+	biases             // are added to the products
+	index              // contains the group of each input column
+	shape              // contains the shape of the result
+	divisor            // divides the scales
+	factor             // multiplies the scales
+	codebook           // contains the number of each code
+	state              // contains JSON of bitsandbytes
+	nestedScales       // scale the scales
+	nestedNumbers      // contain the number of each code of the scales
+	order              // contains the order of the elements: 0 means row by row
+	marker             // names the layout, as a marker of ComfyUI
+)

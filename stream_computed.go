@@ -1,0 +1,211 @@
+package safetensors
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+)
+
+// A computation is the result of one computed tensor in one operation. The first read computes
+// it. Its memory is freed when its readers have read all their bytes.
+type computation struct {
+	*computed
+	memory *resultPool
+	unread atomic.Int64 // bytes that its readers have not read yet
+
+	mu     sync.Mutex // locked while the result is computed; guards the fields below
+	words  []uint64   // memory of the result, from the pool
+	result *source
+	err    error
+}
+
+// computations are the results of all computed tensors in one operation, or in one of the files
+// that it writes.
+type computations struct {
+	memory *resultPool    // nil for an operation that writes no file
+	reads  reads          // nil as long as no tensor is read from an io.ReaderAt
+	list   []*computation // in the order in which they are needed
+	byFunc map[*computed]*computation
+}
+
+// limit returns the limit of concurrent reads, and makes it if need be.
+func (all *computations) limit() reads {
+	if all.reads == nil {
+		all.reads = make(reads, readers)
+	}
+	return all.reads
+}
+
+// pool returns the memory for results, and makes it if need be.
+func (all *computations) pool() *resultPool {
+	if all.memory == nil {
+		all.memory = new(resultPool)
+	}
+	return all.memory
+}
+
+// reader returns the computation of from for one more reader, which reads size bytes.
+func (all *computations) reader(from *computed, size int64) *computation {
+	c := all.byFunc[from]
+	if c == nil {
+		if all.byFunc == nil {
+			all.byFunc = make(map[*computed]*computation)
+		}
+		c = &computation{computed: from, memory: all.pool()}
+		all.byFunc[from] = c
+		all.list = append(all.list, c)
+	}
+	c.unread.Add(size)
+	return c
+}
+
+// ahead computes tensors before they are needed, as many concurrently as processors and memory
+// allow. stop starts no further func, and waits until none is running.
+func (all *computations) ahead() (stop func()) {
+	if len(all.list) == 0 {
+		return func() {}
+	}
+	stopped := false // guarded by all.memory.mu
+	var running sync.WaitGroup
+	running.Add(1)
+	go func() {
+		defer running.Done()
+		for _, c := range all.list {
+			if c.unread.Load() == 0 { // it has no elements, or was read already
+				continue
+			}
+			words, err := all.memory.get(c.size, &stopped)
+			if err != nil {
+				continue // as readAt will report
+			}
+			if words == nil {
+				return
+			}
+			running.Add(1)
+			go func() {
+				defer running.Done()
+				c.compute(words) // readAt reports its error
+			}()
+		}
+	}()
+	return func() {
+		all.memory.mu.Lock()
+		stopped = true
+		all.memory.freed.Broadcast()
+		all.memory.mu.Unlock()
+		running.Wait()
+	}
+}
+
+// compute returns the result. The first call computes it in words, or in new memory if words is
+// nil. Later calls free words.
+func (c *computation) compute(words []uint64) (*source, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.result != nil || c.err != nil {
+		c.memory.put(words)
+		return c.result, c.err
+	}
+	if words == nil {
+		if words, c.err = c.memory.get(c.size, nil); c.err != nil {
+			return nil, c.err
+		}
+	}
+	b := mem.BytesOf(words)[:c.size:c.size]
+	if c.err = c.fill(b); c.err != nil {
+		c.memory.put(words)
+		return nil, c.err
+	}
+	c.words, c.result = words, &source{mem: b}
+	return c.result, nil
+}
+
+var errDropped = errors.New("the result of a computed tensor was dropped")
+
+// read records that n bytes were read, and frees the result after the last one. An operation
+// reads each byte once.
+func (c *computation) read(n int64) {
+	if c.unread.Add(-n) > 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memory.put(c.words)
+	c.words, c.result, c.err = nil, nil, errDropped
+}
+
+// A computedStream produces the bytes of a computed tensor, or those that a slice of it selects.
+type computedStream struct {
+	*computation
+	cached bool         // a cache frees the result, not the last read
+	same   storedStream // the same part of the result; its source is set by resolve
+}
+
+// stream returns the stream of t, whose origin is c.
+func (c *computed) stream(t Tensor, all *computations, cached *cache) *computedStream {
+	s := &computedStream{cached: cached != nil, same: *newStoredStream(nil, t)}
+	s.same.held = true // nobody closes a result
+	if s.cached {
+		s.computation = all.reader(c, 1)
+		*cached = append(*cached, func() { s.computation.read(1) })
+	} else {
+		s.computation = all.reader(c, t.Size())
+	}
+	return s
+}
+
+func (s *computedStream) release() {}
+
+func (s *computedStream) workers() int { return parallel.CopyWorkers() }
+
+func (s *computedStream) read(n int64) {
+	if !s.cached {
+		s.computation.read(n)
+	}
+}
+
+func (s *computedStream) block() int64 {
+	if s.same.plain() {
+		return mem.BlockSize // lends its bytes
+	}
+	return mem.BufferSize
+}
+
+// resolve returns the stream of the same part of the result, which it computes if need be.
+func (s *computedStream) resolve() (*storedStream, error) {
+	result, err := s.compute(nil)
+	if err != nil {
+		return nil, err
+	}
+	same := s.same
+	same.src = result
+	return &same, nil
+}
+
+func (s *computedStream) readAt(dst []byte, pos int64) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	same, err := s.resolve()
+	if err == nil {
+		err = same.readAt(dst, pos)
+	}
+	if err == nil {
+		s.read(int64(len(dst)))
+	}
+	return err
+}
+
+func (s *computedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
+	same, err := s.resolve()
+	if err == nil {
+		lent, err = same.lend(pos, n, write)
+	}
+	if lent && err == nil {
+		s.read(n)
+	}
+	return lent, err
+}

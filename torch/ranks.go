@@ -1,0 +1,131 @@
+package torch
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/rankfile"
+)
+
+func init() { rankfile.Open = openRank }
+
+// errPart returns the error for a file that holds only one rank's part of a tensor.
+func errPart(name string, part *pickle.Object) error {
+	class, _ := rankfile.IsPart(part)
+	return fmt.Errorf("entry %.200q: %w", name, prefix.Unsupported{Err: fmt.Errorf("a %s, a rank's part: open the folder with the files of all ranks", class)})
+}
+
+// openRank opens the file of one rank for package dcp. If key is empty and several dicts hold
+// tensors, it takes the dict "model".
+func openRank(r io.ReaderAt, size int64, key string) (*rankfile.File, error) {
+	s := &session{operation: newOperation()}
+	top, file, err := load(r, size, s)
+	if err != nil {
+		return nil, err
+	}
+	d, err := choose(top, key)
+	if err != nil {
+		if key != "" {
+			return nil, err
+		}
+		const model = "model" // the key that dinov2, torchtitan and others use
+		var other error
+		if d, other = choose(top, model); other != nil {
+			return nil, err
+		}
+	}
+	f, err := flatten(d, s.operation)
+	if err != nil {
+		return nil, broken("", err)
+	}
+	v := newViews(file, size)
+	if err := cmp.Or(v.find(f.tensors), v.find(localTensors(f))); err != nil {
+		return nil, broken("", err)
+	}
+	opened := &rankfile.File{Metadata: f.metadata, Skipped: make(map[string]error), Tensor: tensorsOf(v)}
+	for name, t := range f.tensors {
+		opened.Entries = append(opened.Entries, rankfile.Entry{Name: name, Plain: t})
+	}
+	for name, part := range f.parts {
+		opened.Entries = append(opened.Entries, rankfile.Entry{Name: name, Part: part})
+	}
+	for name, why := range f.refused {
+		if !f.objects[name] {
+			opened.Entries = append(opened.Entries, rankfile.Entry{Name: name, Why: prefix.Unsupported{Err: why}})
+			continue
+		}
+		opened.Skipped[name] = why
+	}
+	slices.SortFunc(opened.Entries, func(a, b rankfile.Entry) int { return strings.Compare(a.Name, b.Name) })
+	return opened, nil
+}
+
+// localTensors returns one of the parts' local tensors for each storage, so that all storages are
+// found in one call. It visits each value once, however deep it is nested.
+func localTensors(f *flattened) map[string]*tensor {
+	all := make(map[string]*tensor)
+	seen := make(map[any]bool)
+	var left []any
+	for _, part := range f.parts {
+		left = append(left, part)
+	}
+	for len(left) > 0 {
+		v := left[len(left)-1]
+		left = left[:len(left)-1]
+		id := v
+		switch v := v.(type) {
+		case *tensor:
+			all[v.storage.key] = v
+			continue
+		case pickle.Tuple:
+			if id = nil; len(v) > 0 {
+				id = &v[0]
+			}
+		case *pickle.Object, *pickle.Dict, *pickle.List:
+		default:
+			continue
+		}
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		switch v := v.(type) {
+		case pickle.Tuple:
+			left = append(left, v...)
+		case *pickle.List:
+			left = append(left, v.Items...)
+		case *pickle.Dict:
+			for _, e := range v.Entries {
+				left = append(left, e.Value)
+			}
+		case *pickle.Object:
+			left = append(left, v.State, v.Args)
+		}
+	}
+	return all
+}
+
+// tensorsOf returns a func that converts a value of the pickle to a tensor. Calls with the same
+// value return the same tensor.
+func tensorsOf(v *views) func(any) (safetensors.Tensor, error) {
+	known := make(map[*tensor]safetensors.Tensor)
+	return func(value any) (made safetensors.Tensor, err error) {
+		t, ok := value.(*tensor)
+		if !ok {
+			return made, fmt.Errorf("expected a tensor, found %s", pickle.Describe(value))
+		}
+		if made, ok = known[t]; ok {
+			return made, nil
+		}
+		if made, err = v.tensor(t); err == nil {
+			known[t] = made
+		}
+		return made, err
+	}
+}
