@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +42,9 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	os.Setenv(asCommand, "1")
+	if signal.Ignored(syscall.SIGHUP) { // as under nohup: who catches a signal does not bequeath that it is ignored
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	os.Exit(m.Run())
 }
 
