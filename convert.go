@@ -16,7 +16,7 @@ import (
 func (t Tensor) Convert(d DType) (Tensor, error) {
 	err := t.check()
 	if err == nil && !float.Convertible(t.dtype.float(), d.float()) {
-		err = fmt.Errorf("converting %v to %v: %w", t, d, errors.ErrUnsupported)
+		err = fmt.Errorf("converting %v to %v: %s: %w", t, d, convertsTo(t.dtype), errors.ErrUnsupported)
 	}
 	if err == nil {
 		t, err = t.convert(d)
@@ -25,6 +25,20 @@ func (t Tensor) Convert(d DType) (Tensor, error) {
 		return Tensor{}, prefixed(err)
 	}
 	return t, nil
+}
+
+// convertsTo says which dtypes Convert takes for a tensor of dtype d, for an error.
+func convertsTo(d DType) string {
+	var targets []string
+	for to := range DTypes() {
+		if to != d && float.Convertible(d.float(), to.float()) {
+			targets = append(targets, to.String())
+		}
+	}
+	if len(targets) == 0 {
+		return "only floats are converted"
+	}
+	return fmt.Sprintf("%v is converted to %s", d, oneOf(targets))
 }
 
 // convert is Convert without its check of the dtypes, because Append also converts integers.

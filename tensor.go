@@ -96,11 +96,16 @@ func elementError[T Element](d DType, floats []string) error {
 		types = append(types, k.String())
 	}
 	types = append(append(types, "byte"), floats...)
-	list, last := "", len(types)-1
-	if last > 0 {
-		list = strings.Join(types[:last], ", ") + " or "
+	return fmt.Errorf("elements of %v are %s, not %v", d, oneOf(types), reflect.TypeFor[T]())
+}
+
+// oneOf lists words as an error does: "a, b or c".
+func oneOf(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
 	}
-	return fmt.Errorf("elements of %v are %s%s, not %v", d, list, types[last], reflect.TypeFor[T]())
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // floatOf returns the dtype whose elements have the Go float type T, 0 if T is not a float.

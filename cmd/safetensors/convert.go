@@ -135,7 +135,7 @@ func (w *copyJob) notes(note func(text string)) {
 		note("quantised tensors stayed as they are; --dequantize writes the numbers")
 	}
 	if w.fused > 0 {
-		note(fmt.Sprintf("%s of several matrices, as of fused experts, stayed as they were: %.0f %% of the weights", term.Plural(w.fused, "tensor"), 100*w.fusedShare))
+		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of the weights", term.Plural(w.fused, "tensor"), 100*w.fusedShare))
 	}
 	const most = 10
 	finite := func(name string) bool { return w.counts[name].Total() == 0 }

@@ -92,7 +92,7 @@ func TestNotesOnQuantised(t *testing.T) {
 	require.NoError(t, safetensors.WriteShards("moe", map[string]safetensors.Tensor{
 		"l.experts.up": tensor(safetensors.BF16, 3, 128, 128), "l.q_proj.weight": tensor(safetensors.BF16, 128, 128),
 	}, nil, 1<<20))
-	const fused = "note: 1 tensor of several matrices, as of fused experts, stayed as they were: 75 % of the weights"
+	const fused = "note: 1 tensor of several matrices, such as those of fused experts, stayed as they were: 75 % of the weights"
 	require.Contains(t, runs(t, "cp", "moe", "int4", "--quantize", "int4").stderr, fused)
 	require.Contains(t, fails(t, 1, "cp", "moe", "none", "--quantize", "int4", "--targets", "l.experts"), "holds several matrices, such as those of fused experts")
 }
