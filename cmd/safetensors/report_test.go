@@ -100,6 +100,12 @@ func TestReportInChromium(t *testing.T) {
 	b.open("page.html")
 	requirePicture(b, picture)
 	requireWidths(b)
+	for _, layers := range []int{11, 23, 33, 49, 100} {
+		require.NoError(t, safetensors.WriteFile("layers.safetensors", decoder(layers, 0, 8), nil))
+		succeeds(t, "stats", "layers.safetensors", "--html", "page.html")
+		b.open("page.html")
+		requireWidths(b)
+	}
 
 	writeFiles(t, ".")
 	for _, args := range [][]string{
@@ -177,7 +183,8 @@ func requireKeyboard(b *browser) {
 }
 
 // requireWidths requires that windows of 400, 768 and 1280 pixels show every number of the tables except
-// zeros, each with its label or below its header, and that the text in the boxes can be read.
+// zeros, each with its label or below its header, and that the text in the boxes and the numbers of layers can be
+// read.
 func requireWidths(b *browser) {
 	b.t.Helper()
 	for _, width := range []int64{400, 768, 1280} {
@@ -192,6 +199,14 @@ func requireWidths(b *browser) {
 			require.Equal(b.t, "true", b.evaluate(boxes+`.every((box) => parseFloat(getComputedStyle(box).fontSize) >= 11 && box.getBoundingClientRect().height >= (box.textContent ? 14 : 0))`))
 			require.Equal(b.t, b.evaluate(`Math.min(1, document.querySelectorAll(".sizes").length)`),
 				b.evaluate(`[...document.querySelectorAll(".sizes")].filter((map) => map.checkVisibility()).length`), "one treemap")
+			require.Empty(b.t, b.evaluate(`[...document.querySelectorAll(".map thead")].flatMap((head) => {
+				const numbers = [...head.querySelectorAll("span")].filter((span) => getComputedStyle(span).visibility === "visible").map((span) => {
+					const range = document.createRange();
+					range.selectNodeContents(span);
+					return [span.textContent, range.getBoundingClientRect()];
+				});
+				return numbers.slice(1).filter(([, box], i) => box.left < numbers[i][1].right + 2).map(([text]) => text);
+			}).join()`), "numbers of layers that touch the one before, of a window of %d pixels", width)
 			if width == 400 {
 				require.Empty(b.t, b.evaluate(`[...document.querySelectorAll(".rows td")].filter((td) => td.checkVisibility() && getComputedStyle(td, "::before").content === "none").map((td) => td.outerHTML).join()`), "a label")
 				require.Equal(b.t, "0", b.evaluate(`[...document.querySelectorAll(".rows td.none, .rows td:empty")].filter((td) => td.checkVisibility()).length`), "zeros")

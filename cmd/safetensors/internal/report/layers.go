@@ -40,11 +40,14 @@ type grid struct {
 	Modules []module
 }
 
-// Width returns CSS classes for a grid with many layers, which has no room for all their numbers.
+// Width returns CSS classes for a grid with many layers, which has no room for all their numbers:
+// "some" on a phone, "more" in half a window, "many" in any window.
 func (g grid) Width() string {
 	switch n := len(g.Layers); {
 	case n >= 50:
 		return " some many"
+	case n >= 24:
+		return " some more"
 	case n >= 12:
 		return " some"
 	default:
