@@ -113,5 +113,5 @@ func TestLimitIsExact(t *testing.T) {
 	_, _, err = encodeHeader(nil, nil, map[string]string{"k": value}, 0)
 	require.EqualError(t, err, "a header of 100000008 bytes exceeds the limit of 100000000")
 	_, err = checkHeaderLength(binary.LittleEndian.AppendUint64(nil, maxHeaderLength+1), -1)
-	require.EqualError(t, err, "header length 100000001 exceeds the limit of 100000000 (at byte 0)")
+	require.EqualError(t, err, "header length 100000001 exceeds the limit of 100000000: perhaps this is not a safetensors file (at byte 0)")
 }

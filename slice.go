@@ -174,8 +174,10 @@ func (t Tensor) part(dim, i, n int) (Tensor, error) {
 	switch {
 	case dim < 0 || dim >= len(t.shape):
 		return Tensor{}, fmt.Errorf("it has rank %d", len(t.shape))
-	case n < 1 || i < 0 || i >= n:
+	case n < 1:
 		return Tensor{}, errors.New("there is no such part")
+	case i < 0 || i >= n:
+		return Tensor{}, fmt.Errorf("parts are numbered from 0 to %d", n-1)
 	case t.shape[dim]%n != 0:
 		return Tensor{}, fmt.Errorf("%d does not divide the size %d", n, t.shape[dim])
 	}

@@ -35,7 +35,7 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	reason, truncated := "", false
 	switch {
 	case n > maxHeaderLength:
-		reason = fmt.Sprintf("header length %d exceeds the limit of %d", n, maxHeaderLength)
+		reason = fmt.Sprintf("header length %d exceeds the limit of %d: perhaps this is not a safetensors file", n, maxHeaderLength)
 		if kind := sniff(prefix); kind != "" {
 			reason = "this is " + kind + ", not a safetensors file" + packagesFor(kind)
 		}

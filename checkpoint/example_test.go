@@ -73,7 +73,7 @@ func ExampleCheck() {
 	for _, f := range findings {
 		fmt.Println(f)
 	}
-	// Output: missing: "model-00001-of-00001.safetensors" is missing, which the index "model.safetensors.index.json" names
+	// Output: missing: the index "model.safetensors.index.json" names "model-00001-of-00001.safetensors", which is not there
 }
 
 func ExampleVersion() {

@@ -67,10 +67,10 @@ func (d *directory) present(s *set) (there []string, err error) {
 			there = append(there, d.at(shard))
 			continue
 		}
-		text := fmt.Sprintf("%s is missing, which the index %s names", quoted(d.at(shard)), quoted(d.at(s.index)))
+		text := fmt.Sprintf("the index %s names %s, which is not there", quoted(d.at(s.index)), quoted(d.at(shard)))
 		for _, name := range []string{base + ".incomplete", base + ".tmp", base + ".part", base + ".aria2", base + ".crdownload"} {
 			if l.has(name) {
-				text += "; " + quoted(name) + " is there, of a download that was not finished"
+				text += "; " + quoted(name) + " is there, from a download that was not finished"
 			}
 		}
 		if i := slices.IndexFunc(l.names, func(name string) bool { return strings.EqualFold(name, base) }); i >= 0 {
@@ -123,10 +123,10 @@ func (d *directory) judgeIndexed(s *set, shards map[string]string) error {
 	}
 	index := d.at(s.index)
 	lacking.each(func(files [2]string, tensor, text string) {
-		d.note(Missing, tensor, fmt.Sprintf("%s, which the index %s places in %s, is not in it", text, quoted(index), quoted(files[0])), files[0], index)
+		d.note(Missing, tensor, fmt.Sprintf("%s lacks %s, which the index %s places there", quoted(files[0]), text, quoted(index)), files[0], index)
 	})
 	misplaced.each(func(files [2]string, tensor, text string) {
-		d.note(Missing, tensor, fmt.Sprintf("%s, which the index %s places in %s, is not in it, but in %s", text, quoted(index), quoted(files[0]), quoted(files[1])), files[0], files[1], index)
+		d.note(Missing, tensor, fmt.Sprintf("%s lacks %s, which the index %s places there instead of in %s", quoted(files[0]), text, quoted(index), quoted(files[1])), files[0], files[1], index)
 	})
 	unlisted.each(func(files [2]string, tensor, text string) {
 		d.note(Unlisted, tensor, fmt.Sprintf("%s of %s is not in the index %s: readers of the index leave it out", text, quoted(files[0]), quoted(index)), files[0], index)

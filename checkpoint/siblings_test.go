@@ -155,6 +155,20 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestWrongShards: a finding says which shard lacks a tensor, and which one has it.
+func TestWrongShards(t *testing.T) {
+	first, second := weights(t, map[string]float32{"a": 1}), weights(t, map[string]float32{"b": 2, "c": 3})
+	for want, where := range map[string]map[string]string{
+		`missing: "first.safetensors" lacks the tensor "b", which the index "model.safetensors.index.json" places there instead of in "second.safetensors"`: {
+			"a": "first.safetensors", "b": "first.safetensors", "c": "second.safetensors"},
+		`missing: "first.safetensors" lacks the tensor "x", which the index "model.safetensors.index.json" places there`: {
+			"a": "first.safetensors", "b": "second.safetensors", "c": "second.safetensors", "x": "first.safetensors"},
+	} {
+		found := check(t, files(map[string]string{"first.safetensors": first, "second.safetensors": second, "model.safetensors.index.json": index(t, where)}))
+		require.Contains(t, found, want)
+	}
+}
+
 // TestAdapterKinds: the config of an adapter and its tensors are of one method, and all modules have its parts.
 func TestAdapterKinds(t *testing.T) {
 	matrix := func(rows, columns int) safetensors.Tensor {

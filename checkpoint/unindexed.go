@@ -40,7 +40,7 @@ func (d *directory) judgeUnindexed(s *set, rest [][]string) error {
 	}
 	main := rest[first][0]
 	if n := len(rest[first]); n > 1 && s.index == "" {
-		d.note(NoIndex, "", fmt.Sprintf("%s and %d more shards have no index: some readers find no model", quoted(d.at(main)), n-1), d.at(main))
+		d.note(NoIndex, "", fmt.Sprintf("the %d shards from %s on have no index: some readers find no model", n, quoted(d.at(main))), d.at(main))
 	}
 	for i, files := range rest {
 		if i == first {

@@ -175,10 +175,10 @@ func TestFolderErrors(t *testing.T) {
 		"open empty" + none:       errorOf(OpenFS(os.DirFS(dir), "empty")),
 		"open " + hole + unfilled: errorOf(Open(hole)),
 		"open hole" + unfilled:    errorOf(OpenFS(os.DirFS(dir), "hole")),
-		"open " + filepath.Join(empty, "folder.safetensors", metadataFile) + ": is a directory": errorOf(Open(filepath.Join(empty, "folder.safetensors"))),
-		"open ../x: invalid argument": errorOf(OpenFS(os.DirFS(dir), "../x")),
-		"open .: the fs.FS is nil":    errorOf(OpenFS(nil, ".")),
-		"file 1 of 1 is nil":          errorOf(Assemble(nil)),
+		"open " + filepath.Join(empty, "folder.safetensors", metadataFile) + ": is a directory":                    errorOf(Open(filepath.Join(empty, "folder.safetensors"))),
+		"open ../x: invalid argument: a name in an fs.FS is relative to its root, without empty, . or .. elements": errorOf(OpenFS(os.DirFS(dir), "../x")),
+		"open .: the fs.FS is nil": errorOf(OpenFS(nil, ".")),
+		"file 1 of 1 is nil":       errorOf(Assemble(nil)),
 	} {
 		require.EqualError(t, err, "safetensors: "+want)
 	}

@@ -180,8 +180,8 @@ func TestPerRow(t *testing.T) {
 		{`,"per_row":true`, []int{3, 1}, ""},
 		{`,"per_row":false`, nil, ""},
 		{``, []int{3, 1}, ""},
-		{`,"per_row":true`, nil, `its shape is [], but "a.weight" needs [3 1]`},
-		{`,"per_row":false`, []int{3, 1}, `its shape is [3 1], but "a.weight" needs [1 1]`},
+		{`,"per_row":true`, nil, `its shape is [], but "a.weight" needs [3,1]`},
+		{`,"per_row":false`, []int{3, 1}, `its shape is [3,1], but "a.weight" needs [1,1]`},
 		{`,"per_row":1`, nil, "per_row: json: cannot unmarshal number"},
 	} {
 		m := newMaker()
@@ -218,7 +218,7 @@ func TestNestedConfigs(t *testing.T) {
 		{"thinker_config", "text_config", own}, {"some_config", own}, {"some_config", "other_config", own}, {"thinker_config", "text_config", "compression_config"}} {
 		require.Equal(t, []int{2, 2}, dequantized(t, m, within(blocks, path...))["a.weight"].Shape(), "%v", path)
 		other := strings.Replace(within(blocks, path...), "[2,1]", "[1,1]", 1)
-		dequantizes(t, m, other, `tensor "a.weight_scale": FP8: its shape is [1 2], but "a.weight" needs [2 2]`)
+		dequantizes(t, m, other, `tensor "a.weight_scale": FP8: its shape is [1,2], but "a.weight" needs [2,2]`)
 	}
 	// The same section twice is used once.
 	dequantizes(t, m, `{"quantization_config":`+blocks+`,"text_config":{"quantization_config": `+strings.ReplaceAll(blocks, ",", ", ")+`}}`, "")
@@ -244,7 +244,7 @@ func TestNestedConfigs(t *testing.T) {
 	for _, config := range []string{ // these say nothing
 		`{"audio_config":{"quantization":{"levels":8}}}`, `{"a":{"b":{"c":{"quant_method":null}}}}`, `{"x":["quant_method","fp8"]}`, `{"a":{"quantization_config":null}}`,
 	} {
-		dequantizes(t, m, config, `needs [1 1]`) // as names, dtypes and shapes decide
+		dequantizes(t, m, config, `needs [1,1]`) // as names, dtypes and shapes decide
 	}
 }
 

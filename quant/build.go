@@ -38,7 +38,7 @@ func (m *module) findBits() {
 	switch {
 	case l.bits != 0, m.bits == 0 && m.has(shape):
 	case m.bits == 0:
-		m.fail(values, "only a config specifies the bits of its codes")
+		m.fail(values, "no config.json specifies how many bits its values have")
 	case !slices.Contains(l.sizes, m.bits):
 		m.fail(values, "codes of %d bits", m.bits)
 	}

@@ -88,7 +88,7 @@ func TestClosedWorld(t *testing.T) {
 				with := must(quant.Layouts(w.tensors, []byte(w.config)))
 				without, err := quant.Layouts(w.tensors, nil)
 				if err != nil {
-					require.ErrorContains(t, err, "only a config specifies")
+					require.ErrorContains(t, err, "no config.json specifies")
 					return
 				}
 				require.Equal(t, slices.Sorted(maps.Keys(with)), slices.Sorted(maps.Keys(without)))
@@ -237,8 +237,8 @@ func TestStrangers(t *testing.T) {
 		"integers alone":     {parts{zeroed("a.weight", safetensors.U8, 2, 2)}, "is quantised in no layout that is known"},
 		"experts of NVFP4":   {parts{zeroed("e.down_proj", safetensors.U8, 2, 2, 8), zeroed("e.down_proj_weight_scale", safetensors.F8_E4M3, 2, 2, 1)}, "no layout has U8 [2,2,8] with scales F8_E4M3 [2,2,1]"},
 		"a smoothed weight":  {parts{f32("a.weight", 2, 2), zeroed("a.pre_quant_scale", safetensors.BF16, 2)}, "quantised by ModelOpt, with smoothed weights"},
-		"NVFP4 of two kinds": {parts{zeroed("a.weight", safetensors.U8, 128, 32), zeroed("a.weight_scale", safetensors.F8_E4M3, 128, 4), f32("a.weight_scale_2")}, `tensor "a.weight": only a config specifies the order of its values and scales`},
-		"MXFP8 of two kinds": {parts{zeroed("a.weight", safetensors.F8_E4M3, 128, 128), zeroed("a.weight_scale", safetensors.U8, 128, 4)}, `tensor "a.weight": only a config specifies the order of its scales`},
+		"NVFP4 of two kinds": {parts{zeroed("a.weight", safetensors.U8, 128, 32), zeroed("a.weight_scale", safetensors.F8_E4M3, 128, 4), f32("a.weight_scale_2")}, `tensor "a.weight": no config.json specifies the order of its values and scales`},
+		"MXFP8 of two kinds": {parts{zeroed("a.weight", safetensors.F8_E4M3, 128, 128), zeroed("a.weight_scale", safetensors.U8, 128, 4)}, `tensor "a.weight": no config.json specifies the order of its scales`},
 	} {
 		m := checkpoint(c.parts...)
 		dequantizes(t, m, "", c.want)

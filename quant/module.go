@@ -112,16 +112,19 @@ func (m *module) sized(r role, want ...int) safetensors.Tensor {
 	return m.upright(r)
 }
 
+// shapeText returns a shape as other errors contain it: [3,1].
+func shapeText(shape []int) string { return strings.ReplaceAll(fmt.Sprint(shape), " ", ",") }
+
 // checkShape checks that the shape of a part is want.
 func (m *module) checkShape(r role, want ...int) {
 	if have := m.tensor[r].Shape(); !slices.Equal(have, want) {
-		m.fail(r, "its shape is %v, but %s needs %v", have, quote(m.name(values)), want)
+		m.fail(r, "its shape is %s, but %s needs %s", shapeText(have), quote(m.name(values)), shapeText(want))
 	}
 }
 
 // checkRank checks that the rank of the values is one of ranks: 2 for one matrix, 3 for several.
 func (m *module) checkRank(ranks ...int) {
 	if have := m.tensor[values].Shape(); !slices.Contains(ranks, len(have)) {
-		m.fail(values, "its shape %v is not that of a matrix", have)
+		m.fail(values, "its shape %s is not that of a matrix", shapeText(have))
 	}
 }

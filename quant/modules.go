@@ -72,7 +72,7 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) *
 		case c.method != "" && !slices.Contains(l.methods, c.method):
 			foreign = m
 		case c.method == "" && l.unspecified != "":
-			refuse(name, "only a config specifies %s", l.unspecified)
+			refuse(name, "no config.json specifies %s", l.unspecified)
 		default:
 			m.take(tensors)
 			return m

@@ -152,7 +152,7 @@ func TestLayouts(t *testing.T) {
 
 	m = checkpoint(zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4))
 	_, err := quant.Layouts(m, nil)
-	require.ErrorContains(t, err, "safetensors: tensor \"a.weight_packed\": packed integers: codes of 1 bits or of 2; only a config specifies their number")
+	require.ErrorContains(t, err, "safetensors: tensor \"a.weight_packed\": packed integers: its values have 1 or 2 bits; no config.json specifies which")
 	_, err = quant.Layouts(m, []byte("{"))
 	require.EqualError(t, err, "safetensors: the config: unexpected end of JSON input")
 	numbers("a.weight_shape", 2, 32)(m)

@@ -146,7 +146,7 @@ func TestSkip(t *testing.T) {
 			[]string{"e.up", "e.up_weight_scale"}, []string{"e.up_bias"}, `tensor "e.up`},
 		"low rank": {[]change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1), zeroed("a.svdquant_lora_a", safetensors.BF16, 2, 2), zeroed("a.svdquant_lora_b", safetensors.BF16, 2, 2), zeroed("a.bias", safetensors.BF16, 2)},
 			[]string{"a.svdquant_lora_a", "a.svdquant_lora_b", "a.weight"}, []string{"a.bias"}, `next to "a.weight"`},
-		"shape":    {[]change{zeroed("a.weight", safetensors.F8_E4M3, 200, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 2)}, []string{"a.weight"}, nil, "needs [2 1]"},
+		"shape":    {[]change{zeroed("a.weight", safetensors.F8_E4M3, 200, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 2)}, []string{"a.weight"}, nil, "needs [2,1]"},
 		"no scale": {[]change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.bias", safetensors.F32, 2)}, []string{"a.weight"}, []string{"a.bias"}, "its scales"},
 		"nothing":  {nil, nil, nil, ""},
 	} {

@@ -36,7 +36,7 @@ func scaleRows(m *module) (height, length int) {
 func (m *module) groupSize() int {
 	size := cmp.Or(m.layout.group, m.settings.groupSize)
 	if size == 0 {
-		m.fail(scales, "only a config specifies the size of its groups")
+		m.fail(scales, "no config.json specifies the size of its groups")
 	}
 	return size
 }

@@ -50,7 +50,7 @@ func layBlocks(m *module) {
 	have := m.tensor[values].Shape()
 	n := len(have) - 2
 	if n < 1 || have[n+1] != 16 || have[n] > math.MaxInt/16 {
-		m.fail(values, "its shape %v is not that of blocks of 16 bytes", have)
+		m.fail(values, "its shape %s is not that of blocks of 16 bytes", shapeText(have))
 	}
 	m.tensor[values] = m.must(values)(m.reshape(values, append(have[:n], have[n]*16)...).Bitcast(i32))
 	layDown(m)
@@ -69,7 +69,7 @@ func layWords(m *module) {
 	if m.bits == 0 {
 		left := slices.DeleteFunc(slices.Clone(m.layout.sizes), func(bits int) bool { return !fits(bits) })
 		if len(left) > 1 {
-			m.fail(values, "codes of %d bits or of %d; only a config specifies their number", left[0], left[1])
+			m.fail(values, "its values have %d or %d bits; no config.json specifies which", left[0], left[1])
 		}
 		m.bits = append(left, 0)[0]
 	}

@@ -78,7 +78,20 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	case len(indexes) == 1 || len(all) == 1:
 		return all[0], nil
 	}
-	return "", &variant.Several{Usual: modelFile, Names: all, List: fmt.Sprintf("%.200q", all)}
+	return "", &variant.Several{Usual: modelFile, Names: all, List: listNames(all)}
+}
+
+// listNames returns a text with the first ten names, in quotes, and the number of the others.
+func listNames(names []string) string {
+	const limit = 10
+	var quoted []string
+	for _, name := range names[:min(len(names), limit)] {
+		quoted = append(quoted, fmt.Sprintf("%.200q", name))
+	}
+	if len(names) > limit {
+		quoted = append(quoted, fmt.Sprintf("%d more", len(names)-limit))
+	}
+	return strings.Join(quoted, ", ")
 }
 
 // isRanks reports whether the names are those of files that ranks of a job have saved.

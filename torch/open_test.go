@@ -83,21 +83,22 @@ func TestFindModel(t *testing.T) {
 		"then the adapter":      {[]string{"a.bin", "adapter_model.bin", "b.bin.index.json"}, "adapter_model.bin"},
 		"the only other index":  {[]string{"a.bin", "b.bin", "c.bin.index.json"}, "c.bin.index.json"},
 		"the only other file":   {[]string{"a.ckpt", "config.json", "model.safetensors"}, "a.ckpt"},
-		"none of two":           {[]string{"a.pt", "b.pth"}, "no pytorch_model.bin in it, and several others: [\"a.pt\" \"b.pth\"]"},
-		"none of two indexes":   {[]string{"a.bin.index.json", "b.pth.index.json"}, "and several others"},
+		"none of two":           {[]string{"a.pt", "b.pth"}, "no pytorch_model.bin in it, but several other files: \"a.pt\", \"b.pth\"; open"},
+		"none of two indexes":   {[]string{"a.bin.index.json", "b.pth.index.json"}, "but several other files"},
 		"nothing":               {[]string{"config.json", "model.safetensors.index.json"}, "no file of PyTorch in it (.bin, .pt, .pth, .ckpt)"},
 		"safetensors":           {[]string{"config.json", "model.safetensors"}, `no file of PyTorch in it (.bin, .pt, .pth, .ckpt); package safetensors reads "model.safetensors"`},
 		"a distributed one":     {[]string{".metadata", "__0_0.distcp"}, "; package dcp reads the distributed checkpoint"},
 		"files of ranks":        {[]string{"model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"}, `it has the files of several ranks of a job, such as "model_world_size_2_rank_0.pt"; package dcp joins them`},
 		"ranks of two jobs":     {[]string{"model_world_size_2_rank_0.pt", "model_world_size_4_rank_1.pt"}, "it has the files of several ranks"},
-		"numbered, not ranks":   {[]string{"model_0.pt", "model_1.pt"}, "and several others"},
+		"numbered, not ranks":   {[]string{"model_0.pt", "model_1.pt"}, "but several other files"},
 		"a folder is no file":   {[]string{"pytorch_model.bin/x", "a.pt"}, "a.pt"},
 		"before a variant":      {[]string{"d.bin", "d.fp16.bin", "d.fp16-00001-of-00002.bin"}, "d.bin"},
 		"an index before one":   {[]string{"d.bin.index.fp16.json", "d.bin.index.json", "d.fp16-00001-of-00001.bin"}, "d.bin.index.json"},
 		"a variant alone":       {[]string{"pytorch_model.fp16.bin", "config.json"}, "pytorch_model.fp16.bin"},
 		"its index alone":       {[]string{"d.fp16-00001-of-00002.bin", "d.fp16-00002-of-00002.bin", "d.bin.index.fp16.json"}, "d.bin.index.fp16.json"},
-		"none of two variants":  {[]string{"d.bf16.pt", "d.fp16.pt"}, "and several others"},
-		"case is as it is said": {[]string{"Pytorch_model.bin", "a.pt"}, "and several others"},
+		"none of two variants":  {[]string{"d.bf16.pt", "d.fp16.pt"}, "but several other files"},
+		"case is as it is said": {[]string{"Pytorch_model.bin", "a.pt"}, "but several other files"},
+		"none of twelve":        {strings.Split("a.pt b.pt c.pt d.pt e.pt f.pt g.pt h.pt i.pt j.pt k.pt l.pt", " "), `"i.pt", "j.pt", 2 more; open those`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fsys := fstest.MapFS{}
@@ -197,7 +198,7 @@ func TestErrors(t *testing.T) {
 	require.Equal(t, 1, strings.Count(err.Error(), "b.pt"))
 	require.Error(t, errorOf(Open(dir+"/a.pt/x")))
 	for want, err := range map[string]error{
-		"open ../x: invalid argument":      errorOf(OpenFS(os.DirFS(dir), "../x")),
+		"open ../x: invalid argument: a name in an fs.FS is relative to its root, without empty, . or .. elements": errorOf(OpenFS(os.DirFS(dir), "../x")),
 		"open .: the fs.FS is nil":         errorOf(OpenFS(nil, ".")),
 		"the io.ReaderAt of a file is nil": errorOf(NewFile(nil, 0)),
 		"a file of -1 bytes":               errorOf(NewFile(strings.NewReader(""), -1)),

@@ -86,7 +86,7 @@ func TreeOf(fsys fs.FS, name string) (Tree, error) {
 	case fsys == nil:
 		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("the fs.FS is nil")}
 	case !fs.ValidPath(name):
-		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+		err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("%w: a name in an fs.FS is relative to its root, without empty, . or .. elements", fs.ErrInvalid)}
 	}
 	return Tree{fsys, path.Join}, err
 }

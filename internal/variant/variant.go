@@ -125,5 +125,5 @@ func (e *Several) Error() string {
 
 // Found returns the text of the error without the advice at its end.
 func (e *Several) Found() string {
-	return fmt.Sprintf("no %s in it, and several others: %s", e.Usual, e.List)
+	return fmt.Sprintf("no %s in it, but several other files: %s", e.Usual, e.List)
 }
