@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
 // judgeConfig compares config.json with the tensors.
@@ -40,7 +41,12 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	return d.judgeQuantization(config, s)
 }
 
-var dtypesOfTorch = map[string]safetensors.DType{"float64": safetensors.F64, "float32": safetensors.F32, "float16": safetensors.F16, "bfloat16": safetensors.BF16}
+// loadedDType returns the dtype that a config names, if programs load models in it.
+func loadedDType(name string) (d safetensors.DType, ok bool) {
+	named, _ := torchtype.Of(strings.TrimPrefix(name, "torch."))
+	loaded, ok := torchtype.OfLoaded(named.Safetensors)
+	return d, ok && d.UnmarshalText([]byte(loaded.Safetensors)) == nil
+}
 
 // judgeDType notes a dtype in the config that no tensor has and that would round a number of a tensor. Programs
 // that convert to this dtype see other numbers than programs that do not. judgeDType reads tensors of at most
@@ -50,7 +56,7 @@ func (d *directory) judgeDType(config *modelConfig, s *set) error {
 	if named == "" {
 		named, _ = config.TorchDType.(string)
 	}
-	want, known := dtypesOfTorch[strings.TrimPrefix(named, "torch.")]
+	want, known := loadedDType(named)
 	if !known || config.Quantization != nil || config.MLX != nil || d.hasDType(want) {
 		return nil
 	}

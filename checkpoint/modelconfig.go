@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
 
 // A modelConfig holds the fields of a config.json that concern the tensors. A field that is absent is nil.
@@ -37,7 +39,7 @@ func (m *modelConfig) parse(text []byte) error {
 	}
 	m.text = text
 	var read modelConfig
-	if json.Unmarshal(withoutNumbersOfPython(text), &read) == nil { // otherwise a field has an unexpected type, and no field is used
+	if json.Unmarshal(pyjson.WithNulls(text), &read) == nil { // otherwise a field has an unexpected type, and no field is used
 		read.text = text
 		read.Remote = read.AutoMap != nil
 		*m = read
@@ -48,7 +50,7 @@ func (m *modelConfig) parse(text []byte) error {
 // parts returns the config and the configs within it, up to three levels down, that have a model_type.
 func (m *modelConfig) parts() (parts []configPart) {
 	var fields map[string]any
-	if json.Unmarshal(withoutNumbersOfPython(m.text), &fields) != nil {
+	if json.Unmarshal(pyjson.WithNulls(m.text), &fields) != nil {
 		return nil
 	}
 	var walk func(fields map[string]any, depth int)

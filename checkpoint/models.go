@@ -12,6 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
 
 // Models returns the directories of the models in a directory, slash-separated and relative to
@@ -157,35 +158,9 @@ func parseJSON(text []byte, v any) error {
 	case text[0] == '<':
 		return errors.New("the file is a page of HTML or XML, not JSON")
 	}
-	err := json.Unmarshal(withoutNumbersOfPython(text), v)
+	err := json.Unmarshal(pyjson.WithNulls(text), v)
 	if err != nil {
 		return fmt.Errorf("not the JSON that it should be: %.200s", err.Error())
 	}
 	return nil
-}
-
-// withoutNumbersOfPython replaces NaN, Infinity and -Infinity outside of strings by null.
-func withoutNumbersOfPython(text []byte) []byte {
-	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
-		return text
-	}
-	out := make([]byte, 0, len(text))
-	for inString := false; len(text) > 0; {
-		word := 1
-		switch {
-		case inString && text[0] == '\\' && len(text) > 1:
-			word = 2
-		case text[0] == '"':
-			inString = !inString
-		case !inString:
-			for _, number := range []string{"NaN", "Infinity", "-Infinity"} {
-				if bytes.HasPrefix(text, []byte(number)) {
-					out, text, word = append(out, "null"...), text[len(number):], 0
-					break
-				}
-			}
-		}
-		out, text = append(out, text[:word]...), text[word:]
-	}
-	return out
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
@@ -70,7 +71,7 @@ func (m *modelConfig) judgesQuantization() bool {
 	var settings struct {
 		Method string `json:"quant_method"`
 	}
-	_ = json.Unmarshal(withoutNumbersOfPython(m.Quantization), &settings)
+	_ = json.Unmarshal(pyjson.WithNulls(m.Quantization), &settings)
 	return settings.Method == "" || slices.Contains(methods, settings.Method)
 }
 

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
 
 // A config is the description of a quantisation in config.json or hf_quant_config.json, or in the
@@ -67,9 +69,10 @@ func readConfig(text []byte, formatsOf func(method string) []string) (c *config,
 	if len(text) > maxConfig {
 		file.fail("%d bytes exceed the limit of %d", len(text), maxConfig)
 	}
-	file.check(json.Unmarshal(finite(text), &file.members))
+	text = pyjson.WithNulls(text)
+	file.check(json.Unmarshal(text, &file.members))
 	found := c.find(file, nil)
-	file.check(checkMethods(finite(text), found))
+	file.check(checkMethods(text, found))
 	const where = "the quantization_config: "
 	switch layers := file.get("layers"); {
 	case len(found) > 0:

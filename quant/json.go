@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -143,28 +142,4 @@ func (s *section) end(harmless string) {
 			s.fail("%s: %s: %w", cut(m.key), cut(string(m.value)), errors.ErrUnsupported)
 		}
 	}
-}
-
-// notJSON matches words of Python that are not JSON. It also matches strings, so that such words in
-// strings can be kept.
-var notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
-
-// finite turns a config into JSON by replacing NaN and infinities with null. Python writes them as
-// words that are not JSON, for example as the time_step_limit of Mamba layers.
-func finite(text []byte) []byte {
-	return replaceWords(text, func([]byte) []byte { return []byte("null") })
-}
-
-// replaceWords replaces the words in a config that are not JSON. by returns the replacement of a
-// word.
-func replaceWords(text []byte, by func(word []byte) []byte) []byte {
-	if json.Valid(text) {
-		return text
-	}
-	return notJSON.ReplaceAllFunc(text, func(token []byte) []byte {
-		if token[0] == '"' {
-			return token
-		}
-		return by(token)
-	})
 }

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/pyjson"
+	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
 // PlainConfig returns the config.json of a dequantised model. It lacks the sections that describe
@@ -21,16 +22,11 @@ import (
 // by two spaces. If nothing changes, config is returned. config is not modified. Errors are those
 // of its JSON: unlike Dequantize, PlainConfig does not check the quantisation.
 func PlainConfig(config []byte, d safetensors.DType) ([]byte, error) {
-	name, ok := torchNames[d]
+	dtype, ok := torchtype.OfLoaded(d.String())
 	if !ok && d != 0 {
 		return nil, prefix.Add(fmt.Errorf("%v is not a dtype in which models are loaded", d))
 	}
-	return prefix.Added(plainConfig(config, name))
-}
-
-// torchNames maps the dtypes in which models are loaded to their names in PyTorch.
-var torchNames = map[safetensors.DType]string{
-	safetensors.BF16: "bfloat16", safetensors.F16: "float16", safetensors.F32: "float32", safetensors.F64: "float64",
+	return prefix.Added(plainConfig(config, dtype.Name))
 }
 
 func plainConfig(text []byte, dtype string) (_ []byte, err error) {
@@ -39,7 +35,7 @@ func plainConfig(text []byte, dtype string) (_ []byte, err error) {
 	if len(text) > maxConfig {
 		file.fail("%d bytes exceed the limit of %d", len(text), maxConfig)
 	}
-	file.check(json.Unmarshal(withStrings(text), &file.members))
+	file.check(json.Unmarshal(pyjson.WithStrings(text), &file.members))
 	p := plainer{dtype: dtype}
 	p.change(file, nil)
 	if dtype != "" && !p.named {
@@ -52,7 +48,7 @@ func plainConfig(text []byte, dtype string) (_ []byte, err error) {
 	if err := json.Indent(&b, file.text(), "", "  "); err != nil {
 		return nil, err
 	}
-	return append(withWords(b.Bytes()), '\n'), nil
+	return append(pyjson.WithWords(b.Bytes()), '\n'), nil
 }
 
 // A plainer changes a config and the configs within it, as PlainConfig describes.
@@ -110,15 +106,3 @@ func quoted(s string) []byte {
 	e.Encode(s) // never fails for a string
 	return bytes.TrimSpace(b.Bytes())
 }
-
-// mark matches a string that stands for a word of Python that is not JSON, such as NaN. The string
-// starts with U+FDD0, which is not a character.
-var mark = regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`)
-
-// withStrings replaces the words in a config that are not JSON with strings that mark matches.
-// withWords undoes that.
-func withStrings(text []byte) []byte {
-	return replaceWords(text, func(word []byte) []byte { return fmt.Appendf(nil, `"\ufdd0%s"`, word) })
-}
-
-func withWords(text []byte) []byte { return mark.ReplaceAll(text, []byte("$1")) }

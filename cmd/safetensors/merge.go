@@ -17,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/spf13/cobra"
 )
 
@@ -320,7 +321,7 @@ func (r resizing) resizeConfig(text []byte) ([]byte, error) {
 			Own *int `json:"vocab_size"`
 		} `json:"text_config"`
 	}
-	if err := json.Unmarshal(toJSON(text), &config); err != nil {
+	if err := json.Unmarshal(pyjson.WithStrings(text), &config); err != nil {
 		return nil, err
 	}
 	for _, size := range []*int{config.Own, config.Text.Own} {
@@ -343,7 +344,7 @@ func (r resizing) resizeConfig(text []byte) ([]byte, error) {
 		return json.Marshal(fields)
 	}
 	fields := map[string]json.RawMessage{}
-	changed, err := set(toJSON(text), config.Own)
+	changed, err := set(pyjson.WithStrings(text), config.Own)
 	if err == nil {
 		err = json.Unmarshal(changed, &fields)
 	}
@@ -354,7 +355,7 @@ func (r resizing) resizeConfig(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	changed, err = json.MarshalIndent(fields, "", "  ")
-	return append(fromJSON(changed), '\n'), err
+	return append(pyjson.WithWords(changed), '\n'), err
 }
 
 func (w *copyJob) mergeBy(method string, models []*source.Checkpoint, weights []float64) (map[string]safetensors.Tensor, error) {

@@ -9,9 +9,9 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/torchtype"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
@@ -64,27 +64,6 @@ func (w *copyJob) newConfig(text []byte) (_ []byte, err error) {
 	return withMembers(text, w.quantisation), nil
 }
 
-// Python writes NaN and infinities as words that are not JSON. toJSON replaces them with strings
-// that start with U+FDD0, which is not a character, and fromJSON undoes that.
-var (
-	notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`) // also matches strings, which stay
-	marked  = regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`)
-)
-
-func toJSON(text []byte) []byte {
-	if json.Valid(text) {
-		return text
-	}
-	return notJSON.ReplaceAllFunc(text, func(token []byte) []byte {
-		if token[0] == '"' {
-			return token
-		}
-		return fmt.Appendf(nil, `"\ufdd0%s"`, token)
-	})
-}
-
-func fromJSON(text []byte) []byte { return marked.ReplaceAll(text, []byte("$1")) }
-
 // dtypeOf matches a dtype in a config, or in a config within it.
 var dtypeOf = regexp.MustCompile(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 
@@ -93,11 +72,11 @@ var dtypeOf = regexp.MustCompile(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 func (w *copyJob) convertNames(text []byte) []byte {
 	return dtypeOf.ReplaceAllFunc(text, func(found []byte) []byte {
 		parts := dtypeOf.FindSubmatch(found)
-		name, ok := torchNames[w.dtypes[dtypeNames[string(parts[2])]]]
+		to, ok := torchtype.OfLoaded(w.dtypes[dtypeNames[string(parts[2])]].String())
 		if !ok {
 			return found
 		}
-		return slices.Concat(parts[1], []byte(name), []byte{'"'})
+		return slices.Concat(parts[1], []byte(to.Name), []byte{'"'})
 	})
 }
 
@@ -114,9 +93,4 @@ func withMembers(text, more []byte) []byte {
 		comma = ""
 	}
 	return slices.Concat(start, []byte(comma), bytes.TrimSpace(b.Bytes())[1:], []byte{'\n'})
-}
-
-// torchNames maps the dtypes in which models are loaded to their names in PyTorch.
-var torchNames = map[safetensors.DType]string{
-	safetensors.BF16: "bfloat16", safetensors.F16: "float16", safetensors.F32: "float32", safetensors.F64: "float64",
 }

@@ -49,6 +49,18 @@ var types = []Type{
 	{"bits4x2", "", "", 1, 1},
 }
 
+// loaded lists the dtypes in which programs load models, by their names in safetensors.
+var loaded = []string{"F64", "F32", "F16", "BF16"}
+
+// OfLoaded returns the dtype with the same elements as a dtype of safetensors, if it is one of those
+// in which programs load models: a config.json may name it.
+func OfLoaded(safetensors string) (t Type, ok bool) {
+	if !slices.Contains(loaded, safetensors) {
+		return t, false
+	}
+	return find(func(t Type) bool { return t.Safetensors == safetensors })
+}
+
 // Of returns the dtype with this name in the module torch.
 func Of(name string) (t Type, ok bool) {
 	return find(func(t Type) bool { return t.Name == name })
