@@ -151,12 +151,15 @@ var schemes = map[string]quant.Scheme{
 }
 
 // parseConversions parses the value of --dtype. A single dtype converts only floats that are
-// numbers without scales, because narrower floats come with scales.
+// numbers without scales, because narrower floats come with scales. A pair FROM=TO overrides it,
+// wherever it stands.
 func parseConversions(text string) (map[safetensors.DType]safetensors.DType, error) {
 	convert := make(map[safetensors.DType]safetensors.DType)
 	if text == "" {
 		return convert, nil
 	}
+	pairs := make(map[safetensors.DType]bool) // the dtypes that a pair converts
+	others := false                           // whether a single dtype was given
 	for _, part := range strings.Split(text, ",") {
 		from, to, explicit := strings.Cut(part, "=")
 		if !explicit {
@@ -175,9 +178,18 @@ func parseConversions(text string) (map[safetensors.DType]safetensors.DType, err
 			if err != nil {
 				return nil, err
 			}
-			sources = []safetensors.DType{d}
+			if pairs[d] {
+				return nil, fmt.Errorf("--dtype %s: it converts %v twice", text, d)
+			}
+			sources, pairs[d] = []safetensors.DType{d}, true
+		} else if others {
+			return nil, fmt.Errorf("--dtype %s: expected one DTYPE, or FROM=TO,... with at most one DTYPE for the others", text)
 		}
+		others = others || !explicit
 		for _, d := range sources {
+			if pairs[d] && !explicit {
+				continue
+			}
 			none, _ := safetensors.NewTensor(d, []int{0}, []byte{})
 			if _, err := none.Convert(target); err != nil {
 				return nil, fmt.Errorf("%v cannot be converted to %v", d, target)
