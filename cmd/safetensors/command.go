@@ -167,7 +167,7 @@ func (c *command) root() *cobra.Command {
 		}
 		return usage("there is no command %q%s", args[0], suggestVerb(args[0], verbs))
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err, c.args) })
 	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetVersionTemplate("safetensors {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
@@ -262,7 +262,8 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 }
 
 // arguments returns a check that a verb has at least least arguments, and at most most unless most
-// is negative. The error contains the names of the arguments, from the use of the verb.
+// is negative. The error contains the names of the arguments, from the use of the verb, and an
+// argument that a flag has taken as its value.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if n := len(args); n >= least && (most < 0 || n <= most) {
@@ -275,6 +276,9 @@ func arguments(least, most int) cobra.PositionalArgs {
 		got := term.Plural(len(args), "argument")
 		if len(args) == 0 {
 			got = "nothing"
+		}
+		if len(args) < least {
+			got += takenBy(cmd)
 		}
 		return usage("expected %s, got %s", strings.Join(names, " "), got)
 	}

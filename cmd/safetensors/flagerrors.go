@@ -3,10 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -14,15 +17,16 @@ import (
 // otherFlags maps flags of other programs to those that do the same here.
 var otherFlags = map[string]string{
 	"f": "force", "overwrite": "force", "include": "only", "filter": "only", "exclude": "except", "ignore": "except",
-	"precision": "dtype", "shard-size": "max-shard-size", "o": "", "r": "", "R": "",
+	"precision": "dtype", "shard-size": "max-shard-size", "tolerance": "rtol", "head": "slice", "range": "slice", "j": "json",
+	"i": "in-place", "S": "sort", "unset": "delete", "remove": "delete", "rm": "delete", "o": "", "output": "", "r": "", "R": "",
 }
 
 // noNumber matches the error of package pflag for a value that is not a number.
 var noNumber = regexp.MustCompile(`(?s)^invalid argument (".*") for "(?:-., )?--([\w-]+)" flag: strconv\.`)
 
 // flagError returns the error of package pflag in the words of this program, with the flag that was
-// meant.
-func flagError(cmd *cobra.Command, err error) error {
+// meant. line is the command line.
+func flagError(cmd *cobra.Command, err error, line []string) error {
 	if m := noNumber.FindStringSubmatch(err.Error()); m != nil {
 		kind := "a number"
 		if f := cmd.Flags().Lookup(m[2]); f != nil && f.Value.Type() == "int" {
@@ -34,7 +38,53 @@ func flagError(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return err
 	}
-	return usage("%w%s", err, suggestFlag(cmd, unknown.GetSpecifiedName()))
+	name := unknown.GetSpecifiedName()
+	if rest := unknown.GetSpecifiedShortnames(); rest != "" {
+		return usage("unknown flag: %s", suggestLetter(cmd, name, rest, line))
+	}
+	if verb := verbWith(cmd, name, line); verb != "" {
+		return usage("%w: it follows the verb, as in safetensors %s --%s", err, verb, name)
+	}
+	return usage("%w%s", err, suggestFlag(cmd, name))
+}
+
+// verbWith returns a verb that has a flag, if cmd is the program itself: preferably a verb in the
+// command line. Otherwise it returns "".
+func verbWith(cmd *cobra.Command, name string, line []string) (found string) {
+	if cmd.HasParent() {
+		return ""
+	}
+	for _, verb := range cmd.Commands() {
+		if verb.Flags().Lookup(name) != nil && (found == "" || slices.Contains(line, verb.Name())) {
+			found = verb.Name()
+		}
+	}
+	return found
+}
+
+// suggestLetter returns an unknown flag of one dash, and a question after it. letter is unknown;
+// rest is what the word has from the first letter on that package pflag has not read. In Go's own
+// programs one dash begins a long name: then the flag with that name was meant.
+func suggestLetter(cmd *cobra.Command, letter, rest string, line []string) string {
+	word := "-" + rest
+	for _, arg := range line {
+		if strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.HasSuffix(arg, rest) {
+			word = arg
+			break
+		}
+	}
+	name, _, _ := strings.Cut(word[1:], "=")
+	switch lower := strings.ToLower(letter); {
+	case len(name) > 1 && cmd.Flags().Lookup(name) != nil:
+		return fmt.Sprintf("%s, did you mean \"--%s\"?", word, name)
+	case len(name) > 1 && verbWith(cmd, name, line) != "":
+		return fmt.Sprintf("%s, did you mean \"safetensors %s --%s\"?", word, verbWith(cmd, name, line), name)
+	case cmd.Name() == "ls" && strings.Trim(name, "laAh1") == "":
+		return word + "; ls shows everything without a flag"
+	case letter != lower && cmd.Flags().ShorthandLookup(lower) != nil && otherFlags[letter] == "":
+		return fmt.Sprintf("%s, did you mean \"-%s\"?", word, lower)
+	}
+	return word + suggestFlag(cmd, letter)
 }
 
 // suggestFlag returns a question after the name of a flag that a verb does not have.
@@ -43,7 +93,7 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 		switch {
 		case cmd.Flags().Lookup(meant) != nil:
 			return fmt.Sprintf(", did you mean \"--%s\"?", meant)
-		case name == "o" && strings.Contains(cmd.Use, " DST"):
+		case strings.HasPrefix(name, "o") && strings.Contains(cmd.Use, " DST"):
 			return "; the destination is the last argument"
 		case strings.EqualFold(name, "r"):
 			return "; a folder needs no flag"
@@ -59,4 +109,22 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 		return ""
 	}
 	return pattern.Suggest("--"+name, names)
+}
+
+// takenBy returns a text about the first flag that has the name of a file as its value, although it
+// does not expect one: its own value was left out. It returns "" if there is none.
+func takenBy(cmd *cobra.Command) (text string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		kind, _ := pflag.UnquoteUsage(f)
+		for _, value := range values {
+			if _, err := os.Stat(value); err == nil && text == "" && slices.Contains([]string{"DTYPE", "PATTERN", "SCHEME", "SIZE", "RANGES"}, kind) {
+				text = fmt.Sprintf("; --%s has taken %s as its %s", f.Name, term.Name(value), kind)
+			}
+		}
+	})
+	return text
 }
