@@ -146,7 +146,7 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 		}
 		if part.N <= 1 {
 			found, err := c.checkFolder(name, refused)
-			if err != nil {
+			if err != nil && (c.ctx.Err() != nil || !refused[name]) { // a refusal of the source has said why
 				return err
 			}
 			bad = bad || found

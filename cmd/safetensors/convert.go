@@ -34,7 +34,7 @@ func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	for _, config := range configs {
 		layouts, err := quant.Layouts(src.Tensors, config)
 		if err != nil {
-			return nil, fmt.Errorf("%s: its quantised tensors are not understood, which a conversion would spoil: %w", storage.Shown(src.Name), term.Bare(err))
+			return nil, fmt.Errorf("%s: a conversion would spoil its quantised tensors, which are not understood: %w", storage.Shown(src.Name), term.Bare(err))
 		}
 		maps.Copy(parts, layouts)
 	}

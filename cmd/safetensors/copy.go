@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -55,16 +56,28 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 		return err
 	}
 	if c.json && name == "-" {
-		return usage("--json goes with a DST that is not standard output")
+		return usage("--json prints to standard output, so DST cannot be -")
 	}
 	if f.part.IsSet() {
 		return c.copyPart(names, name, f)
 	}
 	result, err := c.copyModels(names, name, f)
 	if err != nil {
-		return err
+		return withFolder(err, names, name)
 	}
 	return c.print(result, func() {})
+}
+
+// withFolder adds to an error the folder of a source such as config.json, which has no tensors: a
+// shell has listed the files of the folder.
+func withFolder(err error, names []string, name string) error {
+	config := func(name string) bool {
+		return strings.HasSuffix(name, ".json") && !strings.HasSuffix(name, ".index.json") && !strings.Contains(name, "://")
+	}
+	if i := slices.IndexFunc(names, config); i >= 0 && len(names) > 1 {
+		return fmt.Errorf("%w; a folder is copied by its name: cp %s %s --with-files", err, term.Name(filepath.Dir(names[i])), term.Name(name))
+	}
+	return err
 }
 
 // copyOne copies one model. If skip is not empty, it omits files in the directories that skip

@@ -130,7 +130,7 @@ func (f *copyFlags) check() error {
 	case noDType != nil, !slices.Contains([]safetensors.DType{0, safetensors.BF16, safetensors.F16, safetensors.F32}, f.plain):
 		return usage("--dequantize %s: expected bf16, f16 or f32", f.dequantize)
 	case f.quantize == "" && len(f.targets) > 0:
-		return usage("--targets goes with --quantize")
+		return usage("--targets needs --quantize")
 	case f.given.Changed("align") && (f.align < 1 || f.align&(f.align-1) != 0 || f.align > maxAlign):
 		return usage("--align %d: expected a power of two of bytes, at most %d", f.align, maxAlign)
 	case f.given.Changed("ranks") && f.ranks == 0:
@@ -166,7 +166,7 @@ func parseConversions(text string) (map[safetensors.DType]safetensors.DType, err
 			to = from
 		}
 		if scheme, ok := schemes[strings.ToLower(to)]; ok {
-			return nil, fmt.Errorf("--dtype %s: a conversion makes no scales; --quantize %s does", text, scheme)
+			return nil, fmt.Errorf("--dtype %s: %s needs scales, which only --quantize computes: --quantize %s", text, to, scheme)
 		}
 		target, err := parseDType(to)
 		if err != nil {

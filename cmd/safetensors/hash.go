@@ -54,9 +54,9 @@ safetensors hash --tensors model.safetensors
 		case err != nil:
 			return usageError{err}
 		case len(except) > 0 && !tensors:
-			return usage("--except goes with --tensors")
+			return usage("--except needs --tensors")
 		case data && (tensors || part.N > 1):
-			return usage("--data goes without --tensors and --part")
+			return usage("--data cannot be combined with --tensors or --part")
 		case data:
 			return c.printDataSums(args)
 		}

@@ -27,7 +27,7 @@ func TestHashData(t *testing.T) {
 		require.Equal(t, sum+"  x.safetensors\n", succeeds(t, "hash", "--data", copied))
 		require.Contains(t, succeeds(t, "hash", "--data", "--json", copied), `"data":[{"name":"x.safetensors","sha256":"`+sum+`"}]`)
 	}
-	require.Contains(t, fails(t, 2, "hash", "--data", "--tensors", golden+"bf16.safetensors"), "--data goes without")
+	require.Contains(t, fails(t, 2, "hash", "--data", "--tensors", golden+"bf16.safetensors"), "--data cannot be combined with")
 	npz := t.TempDir() + "/x.npz"
 	succeeds(t, "cp", golden+"c64.safetensors", npz)
 	require.Contains(t, fails(t, 1, "hash", "--data", npz), "not a safetensors file")

@@ -72,9 +72,9 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	lora := len(f.adapters) > 0
 	switch {
 	case f.normalize && (f.method != "linear" || lora):
-		return nil, usage("--normalize goes with --method linear")
+		return nil, usage("--normalize needs --method linear")
 	case lora && models > 1:
-		return nil, usage("--lora goes with one model, not with %d", models)
+		return nil, usage("--lora takes one model, not %d", models)
 	case lora:
 		f.method = "lora"
 		return nil, nil
@@ -95,12 +95,16 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	for _, text := range strings.Split(f.weights, ",") {
 		w, err := strconv.ParseFloat(text, 64)
 		if err != nil || w-w != 0 {
-			return nil, usage("--weights %s: %q is no finite number", f.weights, text)
+			return nil, usage("--weights %s: %q is not a finite number", f.weights, text)
 		}
 		weights = append(weights, w)
 	}
 	if len(weights) != want {
-		return nil, usage("--weights %s: expected %d numbers", f.weights, want)
+		each := "each model"
+		if f.method == "task" {
+			each += " after the first"
+		}
+		return nil, usage("--weights %s: expected %s, one for %s", f.weights, term.Plural(want, "number"), each)
 	}
 	if f.method == "slerp" && weights[0]+weights[1] != 1 {
 		return nil, usage("--weights %s: the two weights of slerp are 1-T and T", f.weights)

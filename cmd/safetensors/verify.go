@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -59,12 +60,14 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 `, cobra.MatchAll(arguments(1, 2), stdinOnce), func(args []string) error {
 		onHub := hub != "" || len(args) == 1 && strings.HasPrefix(args[0], "hf://") && !signed.trust()
 		switch {
+		case c.opener.Key != "" && signed.given():
+			return usage("--key is for PyTorch files; the key of a signature is --public-key %s", term.Name(c.opener.Key))
 		case len(except) > 0 && (onHub || signed.given()):
-			return usage("--except goes with a MANIFEST only")
+			return usage("--except can be used only with a MANIFEST")
 		case c.opener.Variant != "" && (onHub || signed.given()):
-			return usage("--variant goes with a MANIFEST only")
+			return usage("--variant can be used only with a MANIFEST")
 		case hub != "" && (len(args) > 1 || tensors || signed.trust()):
-			return usage("--hub goes with --ignore only")
+			return usage("--hub can be combined only with --ignore")
 		case onHub:
 			return c.verifyHub(args[0], hub, signed.ignore)
 		case signed.given() && (len(args) > 1 || tensors):
@@ -238,6 +241,9 @@ func (c *command) listed(name string, names map[string]bool) ([]storage.File, er
 }
 
 func (c *command) readManifest(name string) (*manifest.Manifest, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return nil, usage("%s is a folder: expected SRC before MANIFEST", term.Name(name))
+	}
 	r := c.opener.Stdin
 	if name != "-" {
 		f, err := localfile.OpenNamed(c.ctx, name)
@@ -249,7 +255,11 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	}
 	m, err := localfile.Await(c.ctx, func() (*manifest.Manifest, error) { return manifest.Read(r) })
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", term.Name(name), err)
+		err = fmt.Errorf("%s is not a manifest: %w", term.Name(name), err)
+		if strings.HasSuffix(name, ".sig") {
+			err = fmt.Errorf("%w; for a signature: --signature %s", err, term.Name(name))
+		}
+		return nil, err
 	}
 	return m, nil
 }

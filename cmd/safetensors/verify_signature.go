@@ -42,7 +42,7 @@ func (c *command) verifySignature(name string, s signature) error {
 	case s.file == "":
 		return usage("--signature is missing")
 	case (s.key == "") == (s.chain == nil):
-		return usage("expected --public-key or --chain: whom do you trust?")
+		return usage("expected either --public-key or --chain, to know whom you trust")
 	}
 	m, who, err := openSignature(c.ctx, s)
 	if err != nil {

@@ -57,7 +57,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	case name == "":
 		return nil, usage("the destination has no name")
 	case name == "-" && term.Is(stdout):
-		return nil, usage("standard output is a terminal")
+		return nil, usage("standard output is a terminal, and the file is binary: expected a file or a pipe")
 	case strings.Contains(name, "://") && !bucket.IsURL(name):
 		scheme, rest, _ := strings.Cut(name, "://") // the rest may contain a signature
 		if scheme == "hf" {
@@ -121,7 +121,7 @@ func Aligned(d Destination, align int) (Destination, error) {
 		d.align = align
 		return d, nil
 	}
-	return nil, usage("--align goes with .safetensors files and folders of this machine: their data is what programs map")
+	return nil, usage("--align is for .safetensors files and folders of this machine: their data is what programs map")
 }
 
 // formatOf returns the format that the ending of a name indicates, or nil.

@@ -21,7 +21,7 @@ func decode(data []byte, object any) error {
 	if err := json.Unmarshal(data, object); errors.As(err, &wrong) {
 		return fmt.Errorf("%s: expected %s, not %s", wrong.Field, kinds[wrong.Type.Kind()], wrong.Value)
 	} else if err != nil {
-		return fmt.Errorf("is not JSON: %w", err)
+		return fmt.Errorf("it is not JSON: %w", err)
 	}
 	known := make(map[string]string)
 	addFields(known, reflect.TypeOf(object))

@@ -3,7 +3,9 @@ package modelsig
 import (
 	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/sha256"
 	_ "crypto/sha512" // SHA-384 for P-384, and SHA-512 for P-521
 	"crypto/x509"
@@ -33,10 +35,21 @@ func hashOf(key *ecdsa.PublicKey) (crypto.Hash, error) {
 func ecKey(key any) (*ecdsa.PublicKey, error) {
 	public, ok := key.(*ecdsa.PublicKey)
 	if !ok {
-		return nil, fmt.Errorf("a key of the type %T: the format has ECDSA with P-256, P-384 and P-521", key)
+		return nil, fmt.Errorf("%s key: the format has ECDSA with P-256, P-384 and P-521", kindOf(key))
 	}
 	_, err := hashOf(public)
 	return public, err
+}
+
+// kindOf returns the kind of a public or private key, with an article.
+func kindOf(key any) string {
+	switch key.(type) {
+	case *rsa.PublicKey, *rsa.PrivateKey:
+		return "an RSA"
+	case ed25519.PublicKey, ed25519.PrivateKey:
+		return "an Ed25519"
+	}
+	return fmt.Sprintf("a %T", key)
 }
 
 // keyHint identifies a key as the Python package does, by the SHA-256 sum of its PEM text.
@@ -54,7 +67,7 @@ func blocks(text []byte, types ...string) (found []*pem.Block, err error) {
 		if slices.Contains(types, b.Type) {
 			found = append(found, b)
 		} else {
-			others += fmt.Sprintf(", but a %.40q", b.Type)
+			others += fmt.Sprintf(", but %.40q", b.Type)
 		}
 	}
 	if found == nil {

@@ -445,8 +445,8 @@ func TestKeys(t *testing.T) {
 	public := encode("PUBLIC KEY", must(x509.MarshalPKIXPublicKey(&key.PublicKey)))
 	require.True(t, must(ParsePublicKey(public)).Equal(&key.PublicKey))
 
-	require.ErrorContains(t, errorOf(ParsePublicKey(private)), `no PEM block "PUBLIC KEY" in it, but a "EC PRIVATE KEY"`)
-	require.ErrorContains(t, errorOf(ParsePrivateKey(public)), `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`)
+	require.ErrorContains(t, errorOf(ParsePublicKey(private)), `no PEM block "PUBLIC KEY" in it, but "EC PRIVATE KEY"`)
+	require.ErrorContains(t, errorOf(ParsePrivateKey(public)), `no PEM block "PRIVATE KEY" in it, but "PUBLIC KEY"`)
 	require.ErrorContains(t, errorOf(ParseCertificates(public)), `no PEM block "CERTIFICATE"`)
 	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("ENCRYPTED PRIVATE KEY", []byte{1}))), "the key is encrypted")
 	require.ErrorContains(t, errorOf(ParsePrivateKey(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"DEK-Info": "x"}}))), "the key is encrypted")
@@ -454,7 +454,7 @@ func TestKeys(t *testing.T) {
 	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", must(x509.MarshalPKIXPublicKey(&short.PublicKey))))), "the curve P-224")
 	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(short))))), "the curve P-224")
 	require.ErrorContains(t, errorOf(new(Bundle).verify(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "a key of the curve P-256: the format")
-	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key))), "a key of the type ed25519.PublicKey: the format has ECDSA")
+	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key))), "an Ed25519 key: the format has ECDSA")
 	for _, parse := range []func([]byte) error{
 		func(b []byte) error { _, err := ParsePublicKey(b); return err },
 		func(b []byte) error { _, err := ParsePrivateKey(b); return err },

@@ -170,7 +170,7 @@ func check(name string, tensors map[string]safetensors.Tensor) error {
 	_, both := tensors[name+suffix]
 	switch {
 	case typeOf(t.DType()) == "":
-		return fmt.Errorf("NumPy has no type for %v; convert it to F32 or F16", t.DType())
+		return fmt.Errorf("NumPy has no type for %[1]v; --dtype %[1]v=F32 converts it", t.DType())
 	case len(t.Shape()) > maxRank:
 		return fmt.Errorf("it has %d dimensions, NumPy allows %d", len(t.Shape()), maxRank)
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):

@@ -143,7 +143,10 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 	case o.Variant != "" && name == "-":
 		return errNoVariants
 	case name == "-":
-		return o.openStream(c, o.Stdin)
+		if err := o.openStream(c, o.Stdin); err != errNoPipe {
+			return err
+		}
+		return errors.New("standard input is neither a file nor a pipe")
 	case strings.HasPrefix(name, "hf://"):
 		if found, err := o.openCached(c, name); found || err != nil {
 			return err

@@ -141,7 +141,7 @@ func SplitHub(name string) (repo, revision, file string, err error) {
 	if len(parts) < 2 || parts[0] == "" || parts[1] == "" {
 		err := fmt.Errorf("%s is not hf://OWNER/NAME[@REVISION][/FILE]", Shown(name))
 		if len(parts) == 1 && parts[0] != "" {
-			err = fmt.Errorf("%w: the owner is missing, as in hf://openai-community/gpt2", err)
+			err = fmt.Errorf("%w: expected OWNER and NAME, as in hf://openai-community/gpt2", err)
 		}
 		return "", "", "", &Error{"", err, err}
 	}
