@@ -45,7 +45,7 @@ type Opener struct {
 // directory has no such file, the error wraps [fs.ErrNotExist].
 func Open(dir string) (*safetensors.File, error) { return Opener{}.Open(dir) }
 
-// OpenFS opens the checkpoint in a directory of a file system, such as [os.DirFS] or a
+// OpenFS opens the checkpoint in a directory of a file system, such as [os.DirFS] or an
 // [archive/zip.Reader], by the rules of Open. dir is slash-separated; "." is the root. The files
 // are read as by [safetensors.OpenFS], but .distcp files must implement io.ReaderAt.
 func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) { return Opener{}.OpenFS(fsys, dir) }

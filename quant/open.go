@@ -18,7 +18,9 @@ import (
 // Open opens a checkpoint as [safetensors.Open] does, and returns the tensors that it represents:
 // see [Dequantize]. It finds the config in the directory, or next to the file, as FindConfig does.
 // If there is no config, Open uses _quantization_metadata in the metadata, which the result does
-// not have. Close closes the files. A single shard may lack quantised tensors.
+// not have. Close closes the files. If the name is
+// that of one of several shards, it is not an error that the config names a method which no tensor
+// of this shard uses.
 func Open(name string) (*safetensors.File, error) { return Opener{}.Open(name) }
 
 // OpenFS is like Open, but opens a checkpoint in a file system. name is a name for

@@ -40,8 +40,8 @@ After its files, a folder has findings: something is missing, or two programs th
 the folder could see different models. A finding is about copies of a tensor that differ,
 tensors and shards that the index does not name, missing shards, two checkpoints in one
 folder, shards without an index, a config that contradicts the tensors, or components of
-a pipeline without weights. The exit code is 1 if there is a finding. Findings take the
-headers, and the data of tensors that are stored twice.
+a pipeline without weights. The exit code is 1 if there is a finding. To find these, check
+reads the headers, and the data of tensors that are stored twice.
 
 --json prints one line for each file:
   {"file": "...", "ok": true, "format": "PyTorch file" (absent for safetensors),

@@ -56,10 +56,10 @@ A file appears complete or not at all; a folder is copied shard by shard, its in
 DST may be SRC itself, with --force.
 
 Tensors are dequantised, then selected by --only and --except, then renamed, then
-converted, then quantised. Parts of quantised tensors are not converted. If SRC has a
-config.json and DST is a folder, DST gets a config.json that fits the new tensors: their
-dtypes, and the new quantization_config or none. SCHEME is fp8-block, fp8-channel, nvfp4,
-mxfp4, int4 or int8.
+converted, then quantised. Parts of quantised tensors are not converted. If dtypes
+change, SRC has a config.json and DST is a folder, DST gets a config.json that fits the
+new tensors: their dtypes, and the new quantization_config or none. Other files are copied
+by --with-files only. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
 
 --part K/N writes one of N parts of the shards. N machines run the same command, each with
 its own K, in any order; a part that was killed can be run again. The run that finds all
@@ -89,7 +89,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors with `s/REGEXP/REPLACEMENT/`, as sed does")
 	flags.StringVar(&f.dequantize, "dequantize", "", "write quantised tensors as the numbers that they stand for, in `DTYPE`: bf16, f16 or f32")
 	flags.StringVar((*string)(&f.quantize), "quantize", "", "quantise weights as `SCHEME`, in a layout of compressed-tensors")
-	flags.StringArrayVar(&f.targets, "targets", nil, "quantise the tensors that match `PATTERN` in place of the usual ones")
+	flags.StringArrayVar(&f.targets, "targets", nil, "quantise the tensors that match `PATTERN`, instead of all matrices except embeddings, norms, routers and lm_head")
 	flags.IntVar(&f.ranks, "ranks", 0, "write a distributed checkpoint of PyTorch for `N` ranks, a file for each")
 	flags.IntVar(&f.align, "align", 0, "start the data of each file at a multiple of `N` bytes, a power of two; spaces in the header fill the gap")
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
@@ -102,7 +102,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 // addTo adds the flags that cp and merge have in common.
 func (f *copyFlags) addTo(flags *pflag.FlagSet) {
 	f.given = flags
-	flags.StringVar(&f.dtype, "dtype", "", "convert F64, F32, F16 and BF16 tensors to `DTYPE`, or FROM=TO,... of any float dtypes")
+	flags.StringVar(&f.dtype, "dtype", "", "convert F64, F32, F16 and BF16 tensors to `DTYPE`, or FROM=TO,... of any float dtypes; bf16,f32=f32 leaves F32 as it is")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
 	flags.BoolVar(&f.withFiles, "with-files", false, "copy the small files next to the weights, too: configuration, tokenizers")
 	flags.BoolVar(&f.force, "force", false, "replace DST")

@@ -26,8 +26,9 @@ func (c *command) diff() *cobra.Command {
 	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [--html PAGE] [flags]", "Compare names, dtypes, shapes, then values", `
 With --atol A and --rtol R, two values are equal if |a-b| <= A + R*|b|; two NaNs are
 equal. Without a tolerance, values are equal if their bits are. Tensors of different
-dtypes are different, and their values are compared, too. "changed by 5.0 %" is the norm
-of A-B divided by the norm of B. The exit code is 1 if anything is different.
+dtypes are different whatever the tolerance, and their values are compared, too.
+"changed by 5.0 %" is the norm of A-B divided by the norm of B. The exit code is 1 if
+anything is different.
 
 --rename gives tensors of A the names that they have in B; --only and --except select by
 the new names. A tensor that cannot be read, such as one of complex128, is an error unless

@@ -23,6 +23,7 @@ func (c *command) show() *cobra.Command {
 	cmd := c.verb("show SRC [NAME] [--slice RANGES] [--dequantize] [--json]", "Print the values of a tensor, in the layout of numpy", `
 A tensor with more than 1,000 elements is cut to its corners, and no more is read. Floats
 have up to eight digits. NAME can be left out if SRC has a single tensor, as a .npy file.
+RANGES are written as in Python, but have to lie within the tensor, with steps above 0.
 
 --json prints one line with all elements and all their digits:
   {"file": "...", "name": "...", "dtype": "...", "shape": [...], "values": nested lists}
