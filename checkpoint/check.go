@@ -43,7 +43,7 @@ func Check(fsys fs.FS, name string) ([]Finding, error) {
 }
 
 func (c *checker) check() error {
-	info, err := fs.Stat(c.in.FS, c.root)
+	info, err := osfile.StatFS(c.in.FS, c.root)
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,9 @@ func (o Opener) whereFS(tree osfile.Tree) where {
 			if dir == "." {
 				return fsys
 			}
+			if reader, ok := fsys.(linkReader); ok {
+				return linkedSubFS{subFS{fsys, dir}, reader}
+			}
 			return subFS{fsys, dir}
 		},
 		openSafetensors: func(name string) (*safetensors.File, error) { return safetensors.OpenFS(fsys, name) },
@@ -255,7 +258,14 @@ func (o Opener) openVariant(in where, dir string, l listing) (*safetensors.File,
 	if len(names) == 0 {
 		return nil, prefix.OpenError(dir, prefix.Absent{Err: fmt.Errorf("no file of the variant %s in it", quoted(o.Variant))})
 	}
-	only := onlyFS{in.below(dir), names}
+	below := in.below(dir)
+	var only fs.FS = onlyFS{below, names}
+	if reader, ok := below.(linkReader); ok {
+		only = struct {
+			onlyFS
+			linkReader
+		}{onlyFS{below, names}, reader}
+	}
 	o.Variant = ""
 	f, err := o.open(o.whereFS(osfile.Tree{FS: only, Join: path.Join}), ".")
 	if err != nil {
@@ -278,7 +288,7 @@ type onlyFS struct {
 	names []string
 }
 
-func (o onlyFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(o.FS, name) }
+func (o onlyFS) Stat(name string) (fs.FileInfo, error) { return osfile.StatFS(o.FS, name) }
 
 func (o onlyFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(o.FS, name)
@@ -294,10 +304,22 @@ type subFS struct {
 	dir  string
 }
 
-func (s subFS) Open(name string) (fs.File, error)     { return s.fsys.Open(path.Join(s.dir, name)) }
-func (s subFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(s.fsys, path.Join(s.dir, name)) }
+func (s subFS) Open(name string) (fs.File, error) { return s.fsys.Open(path.Join(s.dir, name)) }
+func (s subFS) Stat(name string) (fs.FileInfo, error) {
+	return osfile.StatFS(s.fsys, path.Join(s.dir, name))
+}
 func (s subFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(s.fsys, path.Join(s.dir, name))
+}
+
+// A linkedSubFS is a subFS of a file system with symbolic links.
+type linkedSubFS struct {
+	subFS
+	reader linkReader
+}
+
+func (s linkedSubFS) ReadLink(name string) (string, error) {
+	return s.reader.ReadLink(path.Join(s.dir, name))
 }
 
 // An osDir is a directory of the operating system as a file system, which opens regular files only.
@@ -325,6 +347,14 @@ func (d osDir) Stat(name string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	return os.Stat(at)
+}
+
+func (d osDir) ReadLink(name string) (string, error) {
+	at, err := d.in(name)
+	if err != nil {
+		return "", err
+	}
+	return os.Readlink(at)
 }
 
 func (d osDir) ReadDir(name string) ([]fs.DirEntry, error) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // configNames are the names of the files that are read, other than weights and indexes.
@@ -41,7 +43,7 @@ func (d *directory) irregularity(name string) (isDir bool, why, err error) {
 		return false, leavesError(to), nil
 	}
 	mode := d.modes[name]
-	info, err := fs.Stat(d.in.FS, d.path(d.at(name)))
+	info, err := osfile.StatFS(d.in.FS, d.path(d.at(name)))
 	if err == nil && mode&fs.ModeSymlink != 0 {
 		mode = info.Mode()
 	}

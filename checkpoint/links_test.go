@@ -1,11 +1,14 @@
 package checkpoint_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/checkpoint"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -84,5 +87,65 @@ func TestLinks(t *testing.T) {
 			require.Equal(t, c.opens, err == nil, err)
 			require.Equal(t, c.opens, errFS == nil, errFS)
 		})
+	}
+}
+
+// TestLinksOfVariants: Open and OpenFS with a Variant refuse a link that leads out of the directory as they do without
+// one, also in a directory of the file system.
+func TestLinksOfVariants(t *testing.T) {
+	if _, ok := os.DirFS(".").(interface{ ReadLink(string) (string, error) }); !ok {
+		t.Skip("os.DirFS tells no links before Go 1.25")
+	}
+	packed := weights(t, map[string]float32{"x": 1})
+	dir := tree(t, map[string]string{
+		"m/model.safetensors": packed, "m/model.fp16.safetensors": "-> ../secret", "m/model.bf16.safetensors": "-> stored", "m/stored": packed,
+		"secret": packed,
+	})
+	m := filepath.Join(dir, "m")
+	opened := func(f *safetensors.File, err error) error {
+		if err == nil {
+			return f.Close()
+		}
+		return err
+	}
+	for variant, want := range map[string]string{"fp16": `is a link that leads out of the directory, to "../secret"`, "bf16": ""} {
+		o := checkpoint.Opener{Variant: variant}
+		for _, err := range []error{opened(o.Open(m)), opened(o.OpenFS(os.DirFS(m), ".")), opened(o.OpenFS(os.DirFS(dir), "m"))} {
+			if want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, want)
+			}
+		}
+	}
+}
+
+// TestPipesOfFileSystems: a named pipe in the place of a file is an error, in a file system that has links. Nothing
+// waits for its writer.
+func TestPipesOfFileSystems(t *testing.T) {
+	if _, ok := os.DirFS(".").(interface{ ReadLink(string) (string, error) }); !ok {
+		t.Skip("os.DirFS tells no links before Go 1.25")
+	}
+	for _, name := range []string{"model.safetensors", "model.fp16.safetensors", "model.safetensors.index.json", "pytorch_model.bin", ".metadata"} {
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "m"), 0o777))
+		testplatform.MakePipe(t, filepath.Join(dir, "m", name))
+		below, err := fs.Sub(os.DirFS(dir), "m")
+		require.NoError(t, err)
+		for _, variant := range []string{"", "fp16"} {
+			if variant != "" && name != "model.fp16.safetensors" {
+				continue
+			}
+			o := checkpoint.Opener{Variant: variant}
+			for _, open := range []func() (*safetensors.File, error){
+				func() (*safetensors.File, error) { return o.OpenFS(os.DirFS(filepath.Join(dir, "m")), ".") },
+				func() (*safetensors.File, error) { return o.OpenFS(os.DirFS(dir), "m") },
+				func() (*safetensors.File, error) { return o.OpenFS(below, ".") },
+			} {
+				_, err := open()
+				require.ErrorContains(t, err, "is a named pipe", name)
+			}
+		}
+		require.NotEmpty(t, check(t, below), name)
 	}
 }

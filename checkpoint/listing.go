@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -99,18 +98,11 @@ func (l listing) has(name string) bool { _, found := slices.BinarySearch(l.names
 
 func (l listing) any(match func(string) bool) bool { return slices.ContainsFunc(l.names, match) }
 
-var errNotRegular error = &textError{"a file", errors.New("it is not a regular file")}
-
 // errTooLong reports that a text exceeds its limit.
 var errTooLong = errors.New("the file is longer than the limit")
 
 // readText reads a regular file of at most limit bytes.
 func readText(in osfile.Tree, name string, limit int64) ([]byte, error) {
-	if _, ok := in.FS.(linkReader); ok { // a file system with links may have pipes, and opening one would wait
-		if info, err := fs.Stat(in.FS, name); err != nil || !info.Mode().IsRegular() {
-			return nil, cmp.Or(err, errNotRegular)
-		}
-	}
 	f, _, err := osfile.OpenFS(in.FS, name)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ type version struct {
 }
 
 func (v *version) add(name string) error {
-	info, err := fs.Stat(v.in.FS, name)
+	info, err := osfile.StatFS(v.in.FS, name)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (v *version) add(name string) error {
 
 // stat adds the line of a file. A file that does not exist is a link to nothing, or was removed since the listing.
 func (v *version) stat(name string) error {
-	info, err := fs.Stat(v.in.FS, name)
+	info, err := osfile.StatFS(v.in.FS, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		v.lines = fmt.Appendf(v.lines, "%q absent\n", name)

@@ -69,7 +69,7 @@ func openChunks(in osfile.Tree, dir string, skip func(name string, why error)) (
 
 // readFile returns the content of a file, which may have at most 100 MB.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
-	r, err := fsys.Open(name)
+	r, _, err := osfile.OpenFS(fsys, name)
 	if err != nil {
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func (f *file) release(usable bool) error {
 // openNow opens the file. It checks that the file can be read by offset, and has not changed since
 // it was first opened.
 func (f *file) openNow() (fs.File, error) {
-	opened, err := f.files.in.FS.Open(f.path)
+	opened, _, err := osfile.OpenFS(f.files.in.FS, f.path)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (f *file) openNow() (fs.File, error) {
 	_, ok := opened.(io.ReaderAt)
 	switch {
 	case err != nil:
-	case !ok || !info.Mode().IsRegular():
+	case !ok:
 		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("is not a file that can be read by offset")}
 	case f.info == nil:
 		f.info = info

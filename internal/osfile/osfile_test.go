@@ -3,6 +3,7 @@ package osfile
 import (
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -130,6 +131,19 @@ func TestPipeIsNotWaitedFor(t *testing.T) {
 	require.ErrorContains(t, err, "is a named pipe")
 	_, _, err = openNow(name)
 	require.ErrorContains(t, err, "is a named pipe")
+	dir := os.DirFS(filepath.Dir(filepath.Dir(name)))
+	if _, ok := dir.(linkReader); !ok {
+		return // before Go 1.25
+	}
+	below := filepath.Base(filepath.Dir(name))
+	for _, in := range []fs.FS{os.DirFS(filepath.Dir(name)), must(fs.Sub(dir, below))} { // the file system of fs.Sub has no Stat
+		_, _, err := OpenFS(in, "pipe")
+		require.ErrorContains(t, err, "is a named pipe")
+		isDir, err := Tree{FS: in, Join: path.Join}.IsDir("pipe")
+		require.NoError(t, err)
+		require.False(t, isDir)
+		require.ErrorContains(t, errorOf(Tree{FS: in, Join: path.Join}.ReadRegular("pipe", 3)), "is a named pipe")
+	}
 }
 
 // TestFoldersSync flushes a folder, where the system can.

@@ -30,10 +30,47 @@ func openNow(name string) (*os.File, int64, error) {
 	return regular(name, f, err)
 }
 
-// OpenFS opens a regular file of an fs.FS and returns its size in bytes.
+// OpenFS opens a regular file of an fs.FS and returns its size in bytes. If the file system has
+// symbolic links, OpenFS checks the kind of the file before it opens it, since opening a named pipe
+// waits for its writer. A file system without links has no pipes, and may need a request for each answer.
 func OpenFS(fsys fs.FS, name string) (fs.File, int64, error) {
+	_, checks := fsys.(FS) // its Open checks the kind
+	if _, linked := fsys.(linkReader); linked && !checks {
+		info, err := StatFS(fsys, name)
+		switch {
+		case err == nil:
+			err = checkRegular("open", name, info)
+		case errors.Is(err, fs.ErrNotExist):
+			err = nil // opening the file will return the error
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+	}
 	f, err := fsys.Open(name)
 	return regular(name, f, err)
+}
+
+// A linkReader is a file system that may have symbolic links. Go 1.25 names this interface
+// fs.ReadLinkFS, with Lstat.
+type linkReader interface {
+	ReadLink(name string) (string, error)
+}
+
+// StatFS is like fs.Stat, which opens the file if the file system has no Stat. StatFS then uses Lstat
+// unless the file is a link, in file systems such as those of fs.Sub.
+func StatFS(fsys fs.FS, name string) (fs.FileInfo, error) {
+	if _, ok := fsys.(fs.StatFS); !ok {
+		if l, ok := fsys.(interface {
+			Lstat(string) (fs.FileInfo, error)
+		}); ok {
+			info, err := l.Lstat(name)
+			if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+				return info, err
+			}
+		}
+	}
+	return fs.Stat(fsys, name)
 }
 
 // regular returns f and its size in bytes. If f is not a regular file, it closes f and returns an
@@ -94,7 +131,7 @@ func TreeOf(fsys fs.FS, name string) (Tree, error) {
 // IsDir reports whether there is a folder with this name. It is not an error if the name does not
 // exist, or if the file system has no Stat.
 func (t Tree) IsDir(name string) (bool, error) {
-	info, err := fs.Stat(t.FS, name)
+	info, err := StatFS(t.FS, name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errors.ErrUnsupported) {
 		return false, nil // opening the file will return the error
 	}
@@ -108,12 +145,15 @@ func ReadRegular(name string, max int64) ([]byte, error) { return OS.ReadRegular
 // ReadRegular returns the content of a regular file. A file of more than max bytes is an error. It
 // checks the kind of the file before it opens it, as OpenRegular does.
 func (t Tree) ReadRegular(name string, max int64) ([]byte, error) {
-	if info, err := fs.Stat(t.FS, name); err != nil {
-		return nil, err
-	} else if err := checkRegular("open", name, info); err != nil {
+	info, err := StatFS(t.FS, name)
+	if err == nil {
+		err = checkRegular("open", name, info)
+	}
+	if err != nil {
 		return nil, err
 	}
-	f, _, err := OpenFS(t.FS, name)
+	f, err := t.FS.Open(name)
+	f, _, err = regular(name, f, err)
 	if err != nil {
 		return nil, err
 	}
