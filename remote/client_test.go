@@ -246,3 +246,26 @@ func TestTransportThatEnds(t *testing.T) {
 		require.NoError(t, f.Close())
 	}
 }
+
+// A lyingBody reads zeros, and returns another number of bytes than it has read.
+type lyingBody struct{ by int }
+
+func (l lyingBody) Read(p []byte) (int, error) { return len(p) + l.by, nil }
+func (l lyingBody) Close() error               { return nil }
+
+// TestLyingTransport: a body that returns a wrong number of bytes is an error, whichever way the file is read.
+func TestLyingTransport(t *testing.T) {
+	for _, by := range []int{1, 1 << 30, -1 << 30} {
+		client, _ := newClient()
+		client.HTTP = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			answer := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1, Body: lyingBody{by}, Request: r}
+			if r.Header.Get("Range") != "" {
+				answer.StatusCode = 206
+				answer.Header.Set("Content-Range", "bytes 0-100007/200000")
+			}
+			return answer, nil
+		})}
+		require.ErrorContains(t, errorOf(client.Open(t.Context(), "http://h/m")), "the body returned")
+		require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "http://h/m")), "the body returned")
+	}
+}

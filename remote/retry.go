@@ -160,6 +160,9 @@ func (x *exchange) Read(p []byte) (int, error) {
 	x.watch.Reset(x.stall)
 	n, err := x.body.Read(p)
 	x.watch.Stop() // a caller that reads slowly is not a server that stalls
+	if n < 0 || n > len(p) {
+		return 0, fmt.Errorf("the body returned %d of %d bytes", n, len(p))
+	}
 	if err != nil && err != io.EOF {
 		err = &temporary{error: &foreign{err}}
 	}
