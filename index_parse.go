@@ -8,7 +8,6 @@ import (
 	"maps"
 	"path/filepath"
 	"strings"
-	"sync"
 	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
@@ -55,11 +54,11 @@ func (w *weightMap) withNotes(first func() map[string]string) func() map[string]
 	if len(w.notes) == 0 {
 		return first
 	}
-	return sync.OnceValue(func() map[string]string {
+	return func() map[string]string {
 		all := mapOf(w.text, w.notes)
 		maps.Copy(all, first())
 		return all
-	})
+	}
 }
 
 // An indexParser turns the text of an index into a weightMap.

@@ -4,19 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"math"
 	"slices"
 	"sort"
-	"sync"
 )
 
 // A File gives access to the tensors of a safetensors file, or of several opened as
 // one. All methods may be called concurrently.
 type File struct {
-	parts    []part    // the file, or each shard
-	names    nameIndex // finds entries by name; indices count through all parts
-	metadata func() map[string]string
+	parts    []part                   // the file, or each shard
+	names    nameIndex                // finds entries by name; indices count through all parts
+	metadata func() map[string]string // returns a new map, which the caller may change
 }
 
 // A part is one file of a File.
@@ -86,7 +84,7 @@ func newFile(t *table, src *source) *File {
 	return &File{
 		parts:    []part{{table: t, src: src}},
 		names:    t.names,
-		metadata: sync.OnceValue(t.metadataMap),
+		metadata: t.metadataMap,
 	}
 }
 
@@ -108,7 +106,7 @@ func (f *File) Close() error {
 // Metadata returns a copy of the metadata in the header; for several shards, of the metadata of
 // the first one, and of strings that only the index has. It is nil if there is none: make a map
 // before you add to it.
-func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata()) }
+func (f *File) Metadata() map[string]string { return f.metadata() }
 
 // Tensor returns a tensor by name and reads no data. For an unknown name, the error wraps
 // [fs.ErrNotExist]. So does Open's error for a missing file; check the two calls separately.
@@ -163,7 +161,7 @@ func (f *File) Header() *Header {
 	if len(f.parts) == 1 {
 		return f.parts[0].header()
 	}
-	all := &Header{Metadata: maps.Clone(f.metadata()), Tensors: make([]TensorInfo, 0, f.Len())}
+	all := &Header{Metadata: f.metadata(), Tensors: make([]TensorInfo, 0, f.Len())}
 	begin := int64(0)
 	for _, p := range f.parts {
 		for _, t := range p.header().Tensors {
