@@ -72,6 +72,34 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// unsafeFiles are the files that import unsafe, as SECURITY.md lists them.
+var unsafeFiles = []string{"internal/mem/mem.go", "internal/mem/physical_windows.go", "mmap_windows.go"}
+
+// TestUnsafe: no other file imports unsafe, of whichever module, not even a test. Nothing in the library can run a
+// program or load one.
+func TestUnsafe(t *testing.T) {
+	all := func(string) bool { return true }
+	var found []string
+	for name, file := range goFiles(t, "..", parser.ImportsOnly, all) {
+		first, _, _ := strings.Cut(name, "/")
+		program := isTest(name) || first == "cmd" || slices.Contains(programs, first) || strings.HasPrefix(name, "internal/testplatform/")
+		for _, spec := range file.Imports {
+			switch p, _ := strconv.Unquote(spec.Path.Value); p {
+			case "unsafe":
+				found = append(found, name)
+			case "os/exec", "plugin":
+				require.True(t, program, "%s imports %s", name, p)
+			}
+		}
+	}
+	require.ElementsMatch(t, unsafeFiles, found)
+	text, err := os.ReadFile("../SECURITY.md")
+	require.NoError(t, err)
+	for _, name := range unsafeFiles {
+		require.Contains(t, string(text), "`"+name+"`")
+	}
+}
+
 // TestImportsOfInternalTests: tests of internal packages know nothing of tensors either.
 func TestImportsOfInternalTests(t *testing.T) {
 	tests := importsOf(t, ".", isTest)

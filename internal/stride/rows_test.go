@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"runtime/debug"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
@@ -70,5 +70,5 @@ func TestLostPage(t *testing.T) {
 		Line(dst, src, 512, near, 2*page/near+1)
 		return 0
 	}()
-	require.Equal(t, uintptr(unsafe.Pointer(&src[2*page])), lost&^uintptr(page-1))
+	require.Equal(t, reflect.ValueOf(&src[2*page]).Pointer(), lost&^uintptr(page-1))
 }
