@@ -220,6 +220,14 @@ func TestFastPathIsTaken(t *testing.T) {
 	must(parseHeader(text, size))
 }
 
+// TestNamesAreSeeded: two indexes of the same names have another order, so that nobody can choose names that collide.
+func TestNamesAreSeeded(t *testing.T) {
+	name := func(i int) string { return fmt.Sprint("n", i) }
+	one, _ := newNameIndex(1000, name)
+	two, _ := newNameIndex(1000, name)
+	require.NotEqual(t, one.slots, two.slots)
+}
+
 // TestNameIndex indexes any number of names, each of them found, others not, and any
 // of them twice.
 func TestNameIndex(t *testing.T) {

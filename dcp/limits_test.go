@@ -1,9 +1,11 @@
 package dcp
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
@@ -49,7 +51,7 @@ func TestDepth(t *testing.T) {
 	}), uint64(n*10_000), "a few times the headers")
 }
 
-// TestFileCount refuses more files than an index may name.
+// TestFileCount refuses more files than an index may name, before any is opened.
 func TestFileCount(t *testing.T) {
 	f := must(safetensors.FileOf(nil, nil, nil))
 	files := make([]*safetensors.File, 10_001)
@@ -59,6 +61,14 @@ func TestFileCount(t *testing.T) {
 	require.EqualError(t, errorOf(Assemble(files...)), "safetensors: 10001 files exceed the limit of 10000")
 	must(Assemble(files[1:]...))
 	requireTensors(t, nil, must(Assemble()))
+
+	for _, name := range []string{"model-%d.safetensors", "model_world_size_10001_rank_%d.pt"} {
+		folder := fstest.MapFS{}
+		for i := range 10_001 {
+			folder[fmt.Sprintf(name, i)] = &fstest.MapFile{}
+		}
+		require.ErrorContains(t, errorOf(OpenFS(folder, ".")), "10001 files exceed the limit of 10000", name)
+	}
 }
 
 // TestRank refuses tensors that PyTorch could not hold, in whatever file.

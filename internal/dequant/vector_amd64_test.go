@@ -2,7 +2,12 @@
 
 package dequant
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 // TestLoops has the loops do everything, as on other processors.
 func TestLoops(t *testing.T) {
@@ -11,4 +16,25 @@ func TestLoops(t *testing.T) {
 	t.Run("Unpack", TestUnpack)
 	t.Run("UnpackDown", TestUnpackDown)
 	t.Run("Groups", TestGroups)
+}
+
+// TestShortNumbers: fewer factors or terms than groups are a panic of Go before the assembly reads beyond the last
+// one: it has not changed any element.
+func TestShortNumbers(t *testing.T) {
+	if !hasVector {
+		t.Skip("no AVX2")
+	}
+	for name, call := range map[string]func(dst, numbers []float32){
+		"Mul each":   func(dst, numbers []float32) { Mul(dst, numbers, 1, 0) },
+		"Mul groups": func(dst, numbers []float32) { Mul(dst, numbers[60:], 16, 0) },
+		"Add":        func(dst, numbers []float32) { Add(dst, numbers[60:], 16, 0) },
+		"Sub":        func(dst, numbers []float32) { Sub(dst, numbers[60:], 16, 0) },
+	} {
+		threes, twos := slices.Repeat([]float32{3}, 64), slices.Repeat([]float32{2}, 64)
+		dst := slices.Clone(threes)
+		require.Panics(t, func() { call(dst, twos[:63:63]) }, name)
+		require.Equal(t, threes, dst, name)
+		require.NotPanics(t, func() { call(dst, twos) }, name)
+		require.NotEqual(t, threes, dst, name)
+	}
 }

@@ -38,6 +38,16 @@ func TestCreateIsExclusive(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "taken")
 	require.NoError(t, os.WriteFile(name, []byte("old"), 0o666))
 	require.ErrorIs(t, errorOf(system.Create(name, 0o666)), fs.ErrExist)
+	if !testplatform.HasSymlinks(t) {
+		return
+	}
+	for _, to := range []string{name, name + "-not"} { // a link is not followed, wherever it leads
+		link := filepath.Join(t.TempDir(), "link")
+		require.NoError(t, os.Symlink(to, link))
+		require.ErrorIs(t, errorOf(system.Create(link, 0o666)), fs.ErrExist)
+	}
+	require.NoFileExists(t, name+"-not")
+	require.Equal(t, "old", string(must(os.ReadFile(name))))
 }
 
 // TestAtomic: a file takes its name at Commit. Where the system can, it has none before.

@@ -214,6 +214,22 @@ func TestClaimedSize(t *testing.T) {
 	}), uint64(1<<20))
 }
 
+// TestMaxSize: a pickle has at most 100 MB, whatever the size of the file.
+func TestMaxSize(t *testing.T) {
+	for length, want := range map[uint32]error{
+		100_000_000 - 7: io.ErrUnexpectedEOF, // seven bytes are in front of it
+		100_000_000 - 6: nil,
+	} {
+		text := "\x80\x02X" + string(binary.LittleEndian.AppendUint32(nil, length))
+		_, err := New(strings.NewReader(text), 1<<40).Load()
+		if want != nil {
+			require.ErrorIs(t, err, want)
+		} else {
+			require.ErrorContains(t, err, "99999994 bytes where at most 99999993 are left")
+		}
+	}
+}
+
 // TestSteps: what opcodes copy counts, so that a pickle of some bytes costs no more than
 // it may.
 func TestSteps(t *testing.T) {
