@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"math/big"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
 )
@@ -115,6 +117,24 @@ func TestSignS3(t *testing.T) {
 		require.Contains(t, r.stdout, "model-00002-of-00003.safetensors: DIFFERS\n")
 		require.Contains(t, r.stdout, "sub/y: NOT SIGNED\n")
 	})
+}
+
+// TestSignedByBLAKE2b: verify reads signatures with sums of BLAKE2b, which other programs write.
+func TestSignedByBLAKE2b(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "model/x", "abc")
+	writeKeys(t, "key", elliptic.P256())
+	sum := must(hex.DecodeString("ba80a53f981c4d0d6a2797b69f12f6e94c212f14685ac4b74b12bb6fdbffa2d1" + // the example of RFC 7693
+		"7d87c5392aab792dc252d5de4533cc9518d38aa8dbf1925ab92386edd4009923"))
+	key := must(modelsig.ParsePrivateKey(must(os.ReadFile("key.pem"))))
+	m := &modelsig.Manifest{Model: "model", Hash: "blake2b", IgnorePaths: modelsig.DefaultIgnorePaths, Files: []modelsig.File{{Name: "x", Sums: [][]byte{sum}}}}
+	write(t, "model.sig", string(must(modelsig.Sign(m, key, nil))))
+	verify := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub"}
+	require.Contains(t, succeeds(t, verify...), "x: OK\n")
+	write(t, "model/x", "abd")
+	r := runs(t, verify...)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stdout, "x: DIFFERS\n")
 }
 
 // TestSignAway signs by a certificate, and into the model itself, and verifies a file on a web

@@ -417,6 +417,19 @@ func TestChain(t *testing.T) {
 	require.NoError(t, verify([]*x509.Certificate{leaf(func(c *x509.Certificate) { c.KeyUsage = 0 }), inter}, root), "the purpose codeSigning is enough")
 	require.NoError(t, verify([]*x509.Certificate{leaf(func(c *x509.Certificate) { c.ExtKeyUsage = nil }), inter}, root), "the usage digitalSignature is enough")
 
+	// The purposes that the certificate between allows hold for the leaf.
+	for purpose, want := range map[x509.ExtKeyUsage]string{x509.ExtKeyUsageCodeSigning: "", x509.ExtKeyUsageServerAuth: "incompatible key usage"} {
+		between := certify(t, interKey, root, rootKey, func(c *x509.Certificate) {
+			authority("between")(c)
+			c.ExtKeyUsage = []x509.ExtKeyUsage{purpose}
+		})
+		err := verify([]*x509.Certificate{certify(t, key, between, interKey, func(*x509.Certificate) {}), between}, root)
+		require.Equal(t, want == "", err == nil, "%v", err)
+		if err != nil {
+			require.ErrorContains(t, err, want)
+		}
+	}
+
 	// A certificate of another key, and changed bytes of certificates.
 	bundle := must(Sign(model(), newKey(t, elliptic.P521()), pair))
 	b := must(Parse(bundle))
