@@ -64,6 +64,36 @@ func TestDocumentsNameTests(t *testing.T) {
 	require.Greater(t, count, 20)
 }
 
+// TestGuarantees: doc/testing.md has a row for each guarantee of README, with a test or a step of CI, and each step that
+// it names exists.
+func TestGuarantees(t *testing.T) {
+	texts := documents(t)
+	_, section, _ := strings.Cut(texts["README.md"], "\n## Guarantees\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var guarantees, rows []string
+	for _, match := range regexp.MustCompile(`(?m)^- \*\*([^*]+?)\.?\*\*`).FindAllStringSubmatch(section, -1) {
+		guarantees = append(guarantees, match[1])
+	}
+	require.Greater(t, len(guarantees), 8)
+	_, table, _ := strings.Cut(texts["doc/testing.md"], "\n## The guarantees\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	_, table, _ = strings.Cut(table, "\n|---|---|---|\n")
+	steps, err := os.ReadFile(filepath.Join(checkout, ".ci", "steps"))
+	require.NoError(t, err)
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		if len(cells) != 5 {
+			break
+		}
+		rows = append(rows, strings.TrimSpace(cells[1]))
+		require.Contains(t, cells[2]+cells[3], "`", "the row %s has neither a test nor a step", cells[1])
+		for _, step := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[3], -1) {
+			require.Contains(t, string(steps), "\nstep "+step[1]+" ")
+		}
+	}
+	require.Equal(t, guarantees, rows)
+}
+
 // TestExampleCommands: README or its own documentation says of every example how to run it.
 // With SAFETENSORS_EXAMPLES=1 each of these commands is run as it stands there, which downloads
 // the modules of those examples that are modules of their own.
