@@ -38,6 +38,7 @@ func TestHubOfTheEnvironment(t *testing.T) {
 	file("hf/token", "hf")
 	path := file("elsewhere", " path \r\n")
 	long := file("long", strings.Repeat("x", 64<<10+1))
+	edge := file("edge", "edge"+strings.Repeat(" ", 64<<10-len("edge")))
 	for _, c := range []struct {
 		name   string
 		env    map[string]string
@@ -51,6 +52,7 @@ func TestHubOfTheEnvironment(t *testing.T) {
 		{name: "token, old name", env: map[string]string{"HUGGING_FACE_HUB_TOKEN": "old"}, token: "old"},
 		{name: "path of the token", env: map[string]string{"HF_TOKEN_PATH": path, "HF_HOME": home + "/hf"}, token: "path"},
 		{name: "path of the token below ~", env: map[string]string{"HF_TOKEN_PATH": "~/elsewhere"}, token: "path"},
+		{name: "file of 64 KiB", env: map[string]string{"HF_TOKEN_PATH": edge}, token: "edge"},
 		{name: "file that is no token", env: map[string]string{"HF_TOKEN_PATH": long}},
 		{name: "no file there", env: map[string]string{"HF_TOKEN_PATH": path + "x"}},
 		{name: "home", env: map[string]string{"HF_HOME": "$HOME/hf", "XDG_CACHE_HOME": home + "/xdg"}, token: "hf"},

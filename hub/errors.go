@@ -63,7 +63,6 @@ func (l location) explain(file string, err error) error {
 // refusalOf returns the refusal that an error of a request stands for, or nil if the hub did not refuse the
 // request.
 func (l location) refusalOf(err error) *refusal {
-	err = prefix.Strip(err)
 	var answer *transport.StatusError
 	if !errors.As(err, &answer) || answer.URL == nil || answer.URL.Host != l.endpoint.Host {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/remote"
 )
 
 // A FileInfo describes a file in a repository, as the hub reports it.
@@ -32,34 +33,33 @@ type Snapshot struct {
 // error wraps [errors.ErrUnsupported]. A list above 64 MiB, with a duplicate name, or with control
 // characters in a name, is an error. Other errors are as for [Client.Open].
 func (c *Client) Files(ctx context.Context, repo, revision string) (*Snapshot, error) {
-	return prefix.Added(c.files(ctx, repo, revision))
+	s, _, _, err := c.list(ctx, repo, revision)
+	return s, prefix.Add(err)
 }
 
-func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, error) {
-	revision, err := checkRepo(repo, revision)
-	if err != nil {
-		return nil, err
+// list returns the list of files, where it is from, and the client that requested it.
+func (c *Client) list(ctx context.Context, repo, revision string) (s *Snapshot, at location, client *remote.Client, err error) {
+	if revision, err = checkRepo(repo, revision); err != nil {
+		return nil, at, nil, err
 	}
-	at := location{repo: repo, revision: revision}
+	at = location{repo: repo, revision: revision}
 	if offline() {
-		return nil, at.noList()
+		return nil, at, nil, at.noList()
 	}
-	client, endpoint, err := c.connect()
-	if err != nil {
-		return nil, err
+	if client, at.endpoint, err = c.connect(); err != nil {
+		return nil, at, nil, err
 	}
-	u := endpoint.JoinPath("api/models", escapePath(repo), "revision", url.PathEscape(revision))
+	at.token = client.Header != nil
+	u := at.endpoint.JoinPath("api/models", escapePath(repo), "revision", url.PathEscape(revision))
 	u.RawQuery = "blobs=true"
-	at.endpoint, at.token = endpoint, client.Header != nil
 	text, err := client.ReadFile(ctx, u.String())
 	if err != nil {
-		return nil, at.explain("", err)
+		return nil, at, nil, at.explain("", err)
 	}
-	s, err := parseSnapshot(text)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %w", err)}
+	if s, err = parseSnapshot(text); err != nil {
+		return nil, at, nil, &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %w", err)}
 	}
-	return s, nil
+	return s, at, client, nil
 }
 
 // parseSnapshot reads the hub's information about a model, which the type ModelInfo of huggingface_hub

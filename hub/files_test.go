@@ -1,9 +1,12 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +38,22 @@ func TestFiles(t *testing.T) {
 	require.ErrorIs(t, errorOf(client.Files(t.Context(), "owner/other", "")), fs.ErrNotExist)
 	require.ErrorContains(t, errorOf(client.Files(t.Context(), "../name", "")), "does not name a repository")
 	require.ErrorContains(t, errorOf((&Client{Endpoint: "nowhere"}).Files(t.Context(), "owner/name", "")), "the endpoint of the hub is not an absolute")
+}
+
+// TestNamesOfCommits: a commit is a SHA-1 or a SHA-256 in lower-case hex.
+func TestNamesOfCommits(t *testing.T) {
+	for n := range 70 {
+		commit := strings.Repeat("f", n)
+		s := newServer(t)
+		s.add("/api/models/owner/name/revision/main", []byte(`{"sha":"`+commit+`"}`))
+		got, err := newClient(t, s.URL).Files(t.Context(), "owner/name", "")
+		if n != 40 && n != 64 {
+			require.ErrorContains(t, err, "it does not name a commit", "%d digits", n)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, commit, got.Commit)
+	}
 }
 
 // TestFilesRefusesAnswers: a list that is wrong, or too long, is an error of bounded length.
@@ -123,6 +142,8 @@ func TestFS(t *testing.T) {
 	require.NoError(t, fstest.TestFS(fsys, names...))
 	require.Equal(t, commitOne, must(fs.Stat(fsys, "a")).Sys().(*Snapshot).Commit)
 	require.Equal(t, "a-b", must(fs.Stat(fsys, "a-b")).Sys().(FileInfo).Name)
+	require.Equal(t, fs.ModeDir|0o555, must(fs.Stat(fsys, "a")).Mode(), "directories may be read and entered")
+	require.Equal(t, fs.FileMode(0o444), must(fs.Stat(fsys, "a-b")).Mode(), "files may be read")
 	for _, r := range s.requests {
 		require.Equal(t, "Bearer t0ken", r.Header.Get("Authorization"))
 	}
@@ -142,6 +163,58 @@ func TestFS(t *testing.T) {
 	require.Len(t, s.requests, 2, "a header and the data")
 }
 
+// TestReadDirInSteps: an open directory returns as many entries at a time as are asked for, and all that
+// are left for 0 or fewer.
+func TestReadDirInSteps(t *testing.T) {
+	s := newServer(t)
+	s.addRepo(t, map[string]string{"a": "", "b/x": "", "b/y": "", "c": "", "d": "", "e": ""})
+	fsys := must(newClient(t, s.URL).FS(t.Context(), "owner/name", ""))
+	read := func(d fs.ReadDirFile, n int) string {
+		var names []string
+		for _, e := range must(d.ReadDir(n)) {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, "")
+	}
+	for _, rest := range []int{0, -1, 3, 4} {
+		d := must(fsys.Open(".")).(fs.ReadDirFile)
+		require.Equal(t, "a", read(d, 1))
+		require.Equal(t, "b", read(d, 1))
+		require.Equal(t, "cde", read(d, rest))
+		require.Empty(t, read(d, 0))
+		require.ErrorIs(t, errorOf(d.ReadDir(1)), io.EOF)
+	}
+}
+
+// TestUnknownSizes: a file is opened if its size is not known, be it that the list lacks it or that the
+// server does not send it. An empty file in place of one of some bytes is not.
+func TestUnknownSizes(t *testing.T) {
+	const size = 200_000 // more than the first request brings
+	for _, listed := range []int{0, size} {
+		s := newServer(t)
+		s.add("/api/models/owner/name/revision/main", fmt.Appendf(nil, `{"sha":"%s","siblings":[{"rfilename":"x","size":%d}]}`, commitOne, listed))
+		fsys := must(newClient(t, s.URL).FS(t.Context(), "owner/name", ""))
+		s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool { // without its length and without ranges
+			w.(http.Flusher).Flush()
+			w.Write(make([]byte, size)) // fails if the client does not want all of it
+			return true
+		}
+		f := must(fsys.Open("x"))
+		defer f.Close()
+		require.Equal(t, int64(cmp.Or(listed, -1)), must(f.Stat()).Size())
+		require.Equal(t, make([]byte, size), must(io.ReadAll(f)))
+
+		s.fault = nil
+		s.add("/owner/name/resolve/"+commitOne+"/x", nil)
+		_, err := fsys.Open("x")
+		if listed == 0 {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "open x: it has 0 bytes, the hub lists 200000")
+	}
+}
+
 // TestFSRefusals: the list of files decides what exists, without a request, and a file of another
 // size than the list says is refused.
 func TestFSRefusals(t *testing.T) {
@@ -156,6 +229,9 @@ func TestFSRefusals(t *testing.T) {
 	}
 	require.ErrorIs(t, errorOf(fs.ReadDir(fsys, "x")), fs.ErrInvalid)
 	require.ErrorIs(t, errorOf(must(fsys.Open("dir")).Read(make([]byte, 1))), fs.ErrInvalid)
+	for _, name := range []string{"z", "x/y", "di", "dir/"} {
+		require.Error(t, errorOf(fs.ReadDir(fsys, name)), name)
+	}
 	require.Empty(t, s.requests, "the list answers")
 	s.add("/owner/name/resolve/"+commitOne+"/x", []byte("other text"))
 	require.ErrorContains(t, errorOf(fsys.Open("x")), "open x: it has 10 bytes, the hub lists 4")

@@ -27,11 +27,12 @@ import (
 // [os.CopyFS] is a verified download. ReadAt and ReadRanges read parts of a file and do not compare. Other errors
 // are as for Files. Offline, use [os.DirFS] of CacheDir.
 func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
-	snapshot, err := c.Files(ctx, repo, revision)
+	snapshot, at, client, err := c.list(ctx, repo, revision)
 	if err != nil {
-		return nil, err
+		return nil, prefix.Add(err)
 	}
-	f := fileSystem{snapshot: snapshot, sorted: slices.Clone(snapshot.Files), location: location{repo: repo, revision: snapshot.Commit}}
+	at.revision = snapshot.Commit
+	f := fileSystem{snapshot: snapshot, sorted: slices.Clone(snapshot.Files), location: at}
 	slices.SortFunc(f.sorted, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	for _, file := range f.sorted {
 		if len(f.below(file.Name)) > 0 {
@@ -39,11 +40,7 @@ func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
 			return nil, prefix.Add(&fs.PathError{Op: "open", Path: repo, Err: err})
 		}
 	}
-	client, endpoint, err := c.connect()
-	if err == nil {
-		f.location.endpoint, f.location.token = endpoint, client.Header != nil
-		f.content, err = client.FS(ctx, endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
-	}
+	f.content, err = client.FS(ctx, at.endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
 	return f, prefix.Add(err)
 }
 

@@ -79,10 +79,11 @@ func TestOpenKeepsToACommit(t *testing.T) {
 func TestSingleFileKeepsToACommit(t *testing.T) {
 	hub, cdn := newServer(t), newServer(t)
 	file := craft(100_000, 10)
-	cdn.add("/one", file)
+	const mirrored = "/o/n/resolve/main/one" // a path like those of the hub, which is requested unchanged
+	cdn.add(mirrored, file)
 	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("X-Repo-Commit", commitOne)
-		http.Redirect(w, r, cdn.URL+"/one", http.StatusFound)
+		http.Redirect(w, r, cdn.URL+mirrored, http.StatusFound)
 		return true
 	}
 	client := newClient(t, hub.URL)
@@ -100,6 +101,7 @@ func TestSingleFileKeepsToACommit(t *testing.T) {
 		want := []string{"Bearer secret"}
 		if r.Host == cdn.Listener.Addr().String() {
 			want = nil
+			require.Equal(t, mirrored, r.URL.Path)
 		}
 		require.Equal(t, want, r.Header["Authorization"])
 	}

@@ -69,7 +69,9 @@ func readExactly(fsys fs.FS, name string, n int) error {
 		return err
 	}
 	defer f.Close()
-	_, err = io.ReadFull(f, make([]byte, n))
+	if _, err = io.ReadFull(f, make([]byte, n-1)); err == nil {
+		_, err = io.ReadFull(f, make([]byte, 1)) // ignores an error that comes with the byte
+	}
 	if again, failed := f.Read(make([]byte, 1)); err != nil && (again > 0 || failed != err) {
 		return fmt.Errorf("the error does not stay: %d bytes, %w", again, failed)
 	}
