@@ -86,10 +86,7 @@ func (l location) refusalOf(err error) *refusal {
 func fileOf(u *url.URL) string {
 	_, after, _ := strings.Cut(u.EscapedPath(), "/resolve/")
 	_, escaped, _ := strings.Cut(after, "/") // the first element is the revision
-	file, err := url.PathUnescape(escaped)
-	if err != nil {
-		return escaped
-	}
+	file, _ := url.PathUnescape(escaped)     // never fails, because EscapedPath has escaped it
 	return file
 }
 

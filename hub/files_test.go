@@ -106,6 +106,7 @@ func TestReadFile(t *testing.T) {
 	_, err := read(commitOne, "other.json")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
+	require.ErrorContains(t, errorOf(read(commitOne, "a\x00b")), `"a\x00b": `)
 	writeFile(t, nil, dir, "large")
 	require.NoError(t, os.Truncate(filepath.Join(dir, "large"), 64<<20+1))
 	require.ErrorContains(t, errorOf(read(commitOne, "large")), "it has more than 67108864 bytes")
@@ -143,6 +144,7 @@ func TestFS(t *testing.T) {
 	require.Equal(t, commitOne, must(fs.Stat(fsys, "a")).Sys().(*Snapshot).Commit)
 	require.Equal(t, "a-b", must(fs.Stat(fsys, "a-b")).Sys().(FileInfo).Name)
 	require.Equal(t, fs.ModeDir|0o555, must(fs.Stat(fsys, "a")).Mode(), "directories may be read and entered")
+	require.Zero(t, must(fs.Stat(fsys, "a")).Size(), "a directory has no size")
 	require.Equal(t, fs.FileMode(0o444), must(fs.Stat(fsys, "a-b")).Mode(), "files may be read")
 	for _, r := range s.requests {
 		require.Equal(t, "Bearer t0ken", r.Header.Get("Authorization"))

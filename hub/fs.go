@@ -31,7 +31,6 @@ func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	at.revision = snapshot.Commit
 	f := fileSystem{snapshot: snapshot, sorted: slices.Clone(snapshot.Files), location: at}
 	slices.SortFunc(f.sorted, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	for _, file := range f.sorted {

@@ -107,6 +107,21 @@ func TestSingleFileKeepsToACommit(t *testing.T) {
 	}
 }
 
+// A failing transport sends nothing, and fails.
+type failing struct{ err error }
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+
+// TestTransport: the error of the transport of the client, one after which no other try is made, comes out of
+// Open. The client is not modified.
+func TestTransport(t *testing.T) {
+	sends := failing{http.ErrSchemeMismatch}
+	client := newClient(t, "http://hub.test")
+	client.HTTP = &http.Client{Transport: sends}
+	require.ErrorIs(t, errorOf(client.Open(t.Context(), "o/n", "")), http.ErrSchemeMismatch)
+	require.Equal(t, sends, client.HTTP.Transport)
+}
+
 // TestRenamedKeepsToACommit: a renamed repository redirects, and remote goes on with the URL that
 // it was redirected to, which names the branch.
 func TestRenamedKeepsToACommit(t *testing.T) {

@@ -87,9 +87,6 @@ func (f *file) Read(p []byte) (int, error) {
 		return 0, f.err
 	}
 	n, err := f.File.Read(p)
-	if err != nil && err != io.EOF {
-		return n, err
-	}
 	if differs := f.sum.add(p[:n], err == io.EOF); differs != nil {
 		f.err = &fs.PathError{Op: "read", Path: f.name, Err: differs}
 		return 0, f.err // without the last bytes: io.ReadFull ignores an error that comes with all of them

@@ -70,7 +70,10 @@ func readExactly(fsys fs.FS, name string, n int) error {
 	}
 	defer f.Close()
 	if _, err = io.ReadFull(f, make([]byte, n-1)); err == nil {
-		_, err = io.ReadFull(f, make([]byte, 1)) // ignores an error that comes with the byte
+		var last int
+		if last, err = f.Read(make([]byte, 1)); (last == 1) == (err != nil) {
+			return fmt.Errorf("read %d bytes at the end, with an error: %t", last, err != nil)
+		}
 	}
 	if again, failed := f.Read(make([]byte, 1)); err != nil && (again > 0 || failed != err) {
 		return fmt.Errorf("the error does not stay: %d bytes, %w", again, failed)
