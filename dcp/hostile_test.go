@@ -3,10 +3,12 @@ package dcp
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -51,6 +53,91 @@ func TestManyFiles(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Zero(t, fsys.open.Load())
 	require.ErrorIs(t, errorOf(read()), fs.ErrClosed)
+}
+
+// A gated file system has a file "f0" whose first read after the channel is set waits until it is closed.
+// Its files fail the test if they are closed while they are read.
+type gated struct {
+	fs.FS
+	t       *testing.T
+	gate    atomic.Pointer[chan struct{}]
+	waiting chan struct{} // receives when a read waits
+}
+
+func (g *gated) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(g.FS, name) }
+
+func (g *gated) Open(name string) (fs.File, error) {
+	f, err := g.FS.Open(name)
+	return &gatedFile{File: f, name: name, gated: g}, err
+}
+
+type gatedFile struct {
+	fs.File
+	*gated
+	name    string
+	readers atomic.Int64
+}
+
+func (f *gatedFile) ReadAt(p []byte, off int64) (int, error) {
+	f.readers.Add(1)
+	defer f.readers.Add(-1)
+	if f.name == "f0" {
+		if gate := f.gate.Swap(nil); gate != nil {
+			f.waiting <- struct{}{}
+			<-*gate
+		}
+	}
+	return f.File.(io.ReaderAt).ReadAt(p, off)
+}
+
+func (f *gatedFile) Close() error {
+	require.Zero(f.t, f.readers.Load(), "%s is closed while it is read", f.name)
+	return f.File.Close()
+}
+
+// TestFilesInUse: a file stays open as long as it is read, however many others are read meanwhile, and
+// even if another read of it ends. Close lets that read end.
+func TestFilesInUse(t *testing.T) {
+	const n = maxIdle + 10
+	offset, length := entry()
+	data := must(os.ReadFile("testdata/distcp/one/__0_0.distcp"))
+	folder := fstest.MapFS{}
+	var chunks, places []string
+	for i := range n {
+		name := fmt.Sprint("f", i)
+		folder[name] = &fstest.MapFile{Data: data}
+		chunks = append(chunks, boxOf([]int{3 * i}, []int{3}))
+		places = append(places, index("w", 3*i), info(name, offset, length))
+	}
+	folder[metadataFile] = &fstest.MapFile{Data: []byte(metadata(dict(str("w"), tensorOf("float32", []int{3 * n}, chunks...)), dict(places...)))}
+	g := &gated{FS: folder, t: t, waiting: make(chan struct{})}
+	f := must(OpenFS(g, "."))
+	w := must(f.Tensor("w"))
+	read := func(first int) error {
+		return errorOf(safetensors.Append[float32](nil, must(w.Slice(safetensors.Span(first, first+3)))))
+	}
+	require.NoError(t, read(0)) // opens the chunk, which then is read alone
+	gate, done := make(chan struct{}), make(chan error)
+	g.gate.Store(&gate)
+	go func() { done <- read(0) }()
+	<-g.waiting
+	for i := range n {
+		require.NoError(t, read(3*i))
+	}
+	closed := make(chan error)
+	go func() { closed <- f.Close() }()
+	close(gate)
+	require.NoError(t, <-done)
+	require.NoError(t, <-closed)
+}
+
+// TestFilledFile: a chunk may be as long as its file.
+func TestFilledFile(t *testing.T) {
+	p := &rankPickle{}
+	chunk := p.file(p.floats(0, 3))
+	folder := fstest.MapFS{"x": chunk, metadataFile: {Data: []byte(metadata(
+		dict(str("w"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}))), dict(index("w", 0), info("x", 0, len(chunk.Data)))))}}
+	requireFloats(t, must(openSkipping(folder, ".")), "w", 3)
 }
 
 // TestPanickingFS: a panic in a callback is the caller's, and a file that was opened is

@@ -12,7 +12,7 @@ func (j *rankJob) checkNames() error {
 	j.world = j.ranks[0].World
 	for i, r := range j.ranks {
 		if j.world > 0 && r.Number != i {
-			return j.missing(min(i, r.Number))
+			return j.missing(i) // the ranks are sorted by number
 		}
 	}
 	if n := len(j.ranks); n < j.world {

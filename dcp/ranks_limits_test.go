@@ -47,10 +47,16 @@ func TestMaxPieces(t *testing.T) {
 	j.pieces = 4 + 64/4 - 1
 	require.ErrorContains(t, j.add(0, "a", shareOfBytes(1, 64), nil), "more than 524288 parts")
 
-	j, listed := emptyJob(), shareOfBytes(1, 1)
-	listed.listed = make([]box, 100)
-	j.pieces = 4 + 100 - 1
-	require.ErrorContains(t, j.add(0, "a", listed, nil), "more than 524288 parts")
+	for dims, each := range map[int]int{1: 1, 3: 1, 4: 2, 12: 4} { // what a shard counts
+		listed := shareOfBytes(1, dims)
+		listed.listed = make([]box, 100)
+		for left, refused := range map[int]bool{3 + each + 100*each: false, 2 + each + 100*each: true} {
+			j = emptyJob()
+			j.pieces = left
+			err := j.add(0, "a", listed, nil)
+			require.Equal(t, refused, err != nil, "%d dimensions, %d left", dims, left)
+		}
+	}
 	require.EqualValues(t, 1<<19, maxPieces, "as SECURITY.md counts them")
 }
 
