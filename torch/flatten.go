@@ -230,9 +230,10 @@ func appendText(b []byte, s string, size int) []byte {
 // appendJSON appends a value as JSON without spaces, in the spelling that json.load of Python
 // reads. depth limits the nesting of containers.
 func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
-	text, size := "", 0
-	if s, ok := v.(string); ok {
-		text, size = s, jsonSize(s)
+	var size int // of text
+	text, isText := v.(string)
+	if isText {
+		size = jsonSize(text)
 	}
 	if err := f.charge(size); err != nil || len(b) > maxText {
 		return nil, fmt.Errorf("it is too large for metadata")

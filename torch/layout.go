@@ -22,15 +22,15 @@ type layout struct {
 	strides []int64
 }
 
-// check returns the index of the last element plus one, or 0 for a tensor without elements. It is
-// an error if that element lies outside a storage of n elements of width bytes.
-func (l layout) check(n int64, width int) (end int64, err error) {
+// check returns an error if an element of the tensor lies outside a storage of n elements of width
+// bytes.
+func (l layout) check(n int64, width int) error {
 	if len(l.strides) != len(l.shape) {
-		return 0, fmt.Errorf("%d strides for %d dimensions", len(l.strides), len(l.shape))
+		return fmt.Errorf("%d strides for %d dimensions", len(l.strides), len(l.shape))
 	}
 	most := math.MaxInt64 / int64(width)
 	if l.offset < 0 || l.offset > most {
-		return 0, errors.New("its offset overflows")
+		return errors.New("its offset overflows")
 	}
 	empty := slices.Contains(l.shape, 0)
 	size, last := int64(1), l.offset
@@ -38,22 +38,19 @@ func (l layout) check(n int64, width int) (end int64, err error) {
 		steps, stride := int64(dim)-1, l.strides[i]
 		switch {
 		case stride < 0 || stride > most:
-			return 0, errors.New("its strides overflow")
+			return errors.New("its strides overflow")
 		case dim < 0:
-			return 0, fmt.Errorf("dimension %d has size %d", i, dim)
+			return fmt.Errorf("dimension %d has size %d", i, dim)
 		case !empty && (size > most/int64(dim) || stride > 0 && steps > (most-last)/stride):
-			return 0, errors.New("its size overflows 64 bits")
+			return errors.New("its size overflows 64 bits")
 		}
 		size *= int64(dim)
 		last += steps * stride
 	}
-	switch {
-	case empty:
-		return 0, nil
-	case last >= n:
-		return 0, fmt.Errorf("its last element ends at byte %d of a storage of %d bytes", uint64(last+1)*uint64(width), n*int64(width))
+	if !empty && last >= n {
+		return fmt.Errorf("its last element ends at byte %d of a storage of %d bytes", uint64(last+1)*uint64(width), n*int64(width))
 	}
-	return last + 1, nil
+	return nil
 }
 
 // padding limits how far a storage is extended beyond its end, in multiples of its length. Views of

@@ -76,7 +76,7 @@ func TestAgainstSlow(t *testing.T) {
 			"big-endian": {r: bytes.NewReader(swapped), size: int64(len(data)), bigEndian: true},
 		} {
 			all := must(s.tensor(e))
-			must(l.check(int64(n), e.Width))
+			require.NoError(t, l.check(int64(n), e.Width))
 			x := must(l.view(all))
 			got := must(safetensors.Append[byte](nil, x))
 			require.Equal(t, want, append([]byte{}, got...), "%s %+v of %d", name, l, n)
@@ -87,6 +87,47 @@ func TestAgainstSlow(t *testing.T) {
 				must(gathered.ReadAt(part, int64(off)))
 				require.Equal(t, want[off:][:len(part)], part, "%s %+v of %d", name, l, n)
 			}
+		}
+	}
+}
+
+// A claimed storage has any number of bytes, each of which depends on its offset. It fails at those that
+// fails reports.
+type claimed struct{ fails func(off int64) bool }
+
+func (c claimed) ReadAt(p []byte, off int64) (int, error) {
+	for i := range p {
+		if c.fails != nil && c.fails(off+int64(i)) {
+			return i, errFailing
+		}
+		p[i] = claimedByte(off + int64(i))
+	}
+	return len(p), nil
+}
+
+func claimedByte(off int64) byte { return byte(uint64(off) * 0x9e3779b97f4a7c15 >> 56) }
+
+// TestGatherAtEnd: rows that are far apart are read even if the storage ends with the last one. On platforms
+// of 32 bits, a storage of more than a gigabyte has no room for padding. An error of any row comes out.
+func TestGatherAtEnd(t *testing.T) {
+	const n, step, columns = 1 << 24, 1 << 21, 3
+	for rows := 2; rows <= 5; rows++ {
+		first := n - (rows-1)*step - columns // offset of the first row; the last one ends with the storage
+		l := layout{int64(first), []int{rows, columns}, []int64{step, 1}}
+		require.NoError(t, l.check(n, 1))
+		open := func(c claimed) safetensors.Tensor {
+			return must(l.gathered(must(safetensors.NewTensorAt(safetensors.U8, []int{n}, c))))
+		}
+		var want []byte
+		for row := range rows {
+			for column := range columns {
+				want = append(want, claimedByte(int64(first+row*step+column)))
+			}
+		}
+		require.Equal(t, want, must(safetensors.Append[byte](nil, open(claimed{}))), "%d rows", rows)
+		for row := range rows {
+			failing := open(claimed{func(off int64) bool { return off/step == int64(first+row*step)/step }})
+			require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, failing)), errFailing, "row %d of %d", row, rows)
 		}
 	}
 }
@@ -124,7 +165,7 @@ func TestViews(t *testing.T) {
 		"expanded":         {layout{0, []int{2, 3}, []int64{0, 1}}, 3, false},
 		"overlapping":      {layout{1, []int{4, 3}, []int64{2, 1}}, 10, false},
 	} {
-		must(test.l.check(test.n, 4))
+		require.NoError(t, test.l.check(test.n, 4))
 		_, _, count, ok := test.l.rows(test.l.order())
 		require.Equal(t, test.want, ok, name)
 		require.LessOrEqual(t, test.l.offset+count, test.n*padding, name)
@@ -149,7 +190,7 @@ func TestGatherInPieces(t *testing.T) {
 		for i := range data {
 			data[i] = byte(random.Uint32())
 		}
-		must(l.check(int64(n), e.Width))
+		require.NoError(t, l.check(int64(n), e.Width))
 		want := l.slow(data, e.Width)
 		nearby = int64(random.IntN(20))
 		gatherBuffer = 2*nearby + int64(8+random.IntN(64))

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -108,12 +109,12 @@ func TestSharedShape(t *testing.T) {
 func TestMetadataNumbers(t *testing.T) {
 	f, err := flatten(dict{value: &pickle.Dict{Entries: []pickle.Entry{
 		{Key: "one", Value: 1.0},
-		{Key: "list", Value: pickle.Tuple{int64(1), 1.0, -0.5, 1e-8, 1e16, 1e300, math.NaN(), math.Inf(1), math.Inf(-1)}},
+		{Key: "list", Value: pickle.Tuple{int64(1), int64(-9876543210), 1.0, -0.5, 1e-8, 1e16, 1e300, math.NaN(), math.Inf(1), math.Inf(-1)}},
 	}}}, newOperation())
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"one":  "1.0",
-		"list": "[1,1.0,-0.5,1e-8,10000000000000000.0,1e+300,NaN,Infinity,-Infinity]",
+		"list": "[1,-9876543210,1.0,-0.5,1e-8,10000000000000000.0,1e+300,NaN,Infinity,-Infinity]",
 	}, f.metadata)
 }
 
@@ -317,5 +318,72 @@ func TestTextLimit(t *testing.T) {
 	for size, want := range map[int]bool{maxText - len("__")*2 - perEntry: true, maxText: false} {
 		f, err := flatten(dict{"", &pickle.Dict{Entries: []pickle.Entry{{Key: "__", Value: strings.Repeat("t", size)}}}}, newOperation())
 		require.Equal(t, want, err == nil && len(f.metadata) == 1, size)
+	}
+}
+
+// TestLongKeys: a key of fewer than maxPath bytes, without its dots, is suggested.
+func TestLongKeys(t *testing.T) {
+	long := func(n int) string {
+		return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) + strings.Repeat("k", n)
+	}
+	for sizes, want := range map[[2]int]int{{600, 399}: 2, {600, 400}: 1, {999, 0}: 2, {999, 1}: 1, {1000, 1}: 0, {1, 998}: 2} {
+		data := zipOf(t, "\x80\x02"+entries(long(sizes[0]), entries(str("w"), whole4, long(sizes[1]), entries(str("w"), whole4)))+".")
+		require.Len(t, must(Keys(bytes.NewReader(data), int64(len(data)))), want, sizes)
+	}
+}
+
+// TestTurns: a pickle of up to a megabyte takes one turn of several, a larger one all of them. Of a
+// legacy file, the whole file counts, because its pickles can be as large. A turn ends with its session.
+func TestTurns(t *testing.T) {
+	padded := func(size int) string { // a pickle of this size
+		p := dictOf(whole4)
+		return p + strings.Repeat("\x00", size-len(p))
+	}
+	legacy := newVirtual(1, nums(1), nums(1))
+	large := newVirtual(1<<18, nums(1), nums(1))
+	for name, test := range map[string]struct {
+		r    io.ReaderAt
+		size int64
+		want int
+	}{
+		"small":        {r: bytes.NewReader(zipOf(t, padded(1<<20))), want: 1},
+		"large":        {r: bytes.NewReader(zipOf(t, padded(1<<20+1))), want: pickles},
+		"legacy":       {r: legacy, size: legacy.size, want: 1},
+		"large legacy": {r: large, size: large.size, want: pickles},
+	} {
+		if r, ok := test.r.(*bytes.Reader); ok {
+			test.size = r.Size()
+		}
+		s := &session{operation: newOperation()}
+		_, _, err := load(test.r, test.size, s)
+		require.NoError(t, err, name)
+		require.Len(t, s.slots, test.want, name)
+		s.close()
+		require.Empty(t, s.slots, name)
+	}
+}
+
+// TestPickleLimit: a pickle may have as many bytes as the limit, and not one more. It is read through a
+// buffer of fixed size.
+func TestPickleLimit(t *testing.T) {
+	for more, want := range []string{"", "a pickle of 100000001 bytes, more than 100000000"} {
+		var b bytes.Buffer
+		w := zip.NewWriter(&b)
+		w.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) { return flate.NewWriter(out, flate.BestSpeed) })
+		content, block := must(w.Create("a/data.pkl")), make([]byte, 1<<20)
+		n := copy(block, dictOf(whole4))
+		for left := pickle.MaxSize + more; left > 0; left -= len(block) {
+			must(content.Write(block[:min(left, len(block))]))
+			clear(block[:n])
+		}
+		must(io.WriteString(must(w.Create("a/data/0")), "0123456789abcdef"))
+		require.NoError(t, w.Close())
+		var err error
+		require.Less(t, testplatform.Allocated(func() { err = refusal(b.Bytes()) }), uint64(8<<20))
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
 	}
 }

@@ -125,8 +125,7 @@ func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
 		return made, err
 	}
 	l := layout{t.storage.offset + t.offset, t.shape, t.strides}
-	_, err = l.check(src.size/int64(t.Width), t.Width)
-	if err != nil {
+	if err := l.check(src.size/int64(t.Width), t.Width); err != nil {
 		return made, err
 	}
 	id := whole{t.storage.key, t.Name}

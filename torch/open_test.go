@@ -90,6 +90,7 @@ func TestFindModel(t *testing.T) {
 		"a distributed one":     {[]string{".metadata", "__0_0.distcp"}, "; package dcp reads the distributed checkpoint"},
 		"files of ranks":        {[]string{"model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"}, `it has the files of several ranks of a job, such as "model_world_size_2_rank_0.pt"; package dcp joins them`},
 		"ranks of two jobs":     {[]string{"model_world_size_2_rank_0.pt", "model_world_size_4_rank_1.pt"}, "it has the files of several ranks"},
+		"one rank of several":   {[]string{"a.pt", "model_rank_3.pt"}, "it has the files of several ranks"},
 		"numbered, not ranks":   {[]string{"model_0.pt", "model_1.pt"}, "but several other files"},
 		"a folder is no file":   {[]string{"pytorch_model.bin/x", "a.pt"}, "a.pt"},
 		"before a variant":      {[]string{"d.bin", "d.fp16.bin", "d.fp16-00001-of-00002.bin"}, "d.bin"},

@@ -151,6 +151,9 @@ func TestOtherFiles(t *testing.T) {
 		"no zip":       {[]byte("PK\x03\x04..."), "reading the zip directory: zip: not a valid zip file"},
 		"magic, alone": {[]byte("\x80\x02\x8a\x0a" + string(legacyMagic) + "."), "unexpected EOF"},
 
+		"long byte order": {with("a/byteorder", strings.Repeat("x", 1<<10)), `unknown byte order "xxx`},
+		"too long":        {with("a/byteorder", strings.Repeat("x", 1<<10+1)), `"a/byteorder" has 1025 bytes, more than 1024`},
+		"other members":   {zipOf(t, dictOf(whole4), [2]string{"a/@", ""}, [2]string{"a/`", ""}, [2]string{"a/[", ""}, [2]string{"a/{", ""}), ""},
 		"byte order":      {with("a/byteorder", "middle"), `unknown byte order "middle"`},
 		"two pickles":     {with("b/data.pkl", ""), `a zip archive with two pickles, "a/data.pkl" and "b/data.pkl"`},
 		"TorchScript":     {with("a/constants.pkl", ""), "a TorchScript archive"},
