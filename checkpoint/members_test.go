@@ -1,0 +1,127 @@
+package checkpoint_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNeedsOfMembers: what a component of a pipeline or a module of sentence-transformers needs follows from its
+// class: weights, a config, both or neither. A directory that needs neither may be missing.
+func TestNeedsOfMembers(t *testing.T) {
+	const weightless = `missing: the directory "part" of the "%s" has no weights`
+	const gone = `missing: the directory "part" is missing, which holds the "%s"`
+	lacks := func(config string) string {
+		return `missing: "part/` + config + `" is missing, which describes the "%s"`
+	}
+	both := []string{weightless, lacks("config.json")}
+	for class, want := range map[[2]string][]string{
+		{"diffusers", "UNet2DConditionModel"}:        both,
+		{"transformers", "CLIPTextModel"}:            both,
+		{"diffusers", "DDIMScheduler"}:               {lacks("scheduler_config.json")},
+		{"other", "SchedulerOfOthers"}:               nil,
+		{"transformers", "CLIPTokenizer"}:            nil,
+		{"transformers", "CLIPTokenizerFast"}:        nil,
+		{"transformers", "SiglipProcessor"}:          nil,
+		{"transformers", "CLIPImageProcessorFast"}:   nil,
+		{"transformers", "CLIPFeatureExtractor"}:     nil,
+		{"diffusers", "StableUnCLIPImageNormalizer"}: nil,
+		{"diffusers", "ClassifierFreeGuider"}:        nil,
+		{"diffusers", "OnnxRuntimeModel"}:            nil,
+		{"transformers", "FlaxCLIPTextModel"}:        nil,
+		{"diffusers", "OVModel"}:                     nil,
+		{"own", "MyModel"}:                           {weightless},
+		{"stable_diffusion", "SafetyChecker"}:        {weightless},
+		{"stable_diffusion", "Watermarker"}:          {weightless},
+		{"own", "Other"}:                             nil,
+		{"", "sentence_transformers.models.Dense"}:   both,
+		{"", "sentence_transformers.models.LSTM"}:    both,
+		{"", "sentence_transformers.models.CNN"}:     both,
+		{"", "models.LayerNorm"}:                     both,
+		{"", "models.WeightedLayerPooling"}:          both,
+		{"", "sentence_transformers.models.Pooling"}: {lacks("config.json")},
+		{"", "models.Transformer"}:                   {weightless},
+		{"", "models.CLIPModel"}:                     {weightless},
+		{"", "models.StaticEmbedding"}:               {weightless},
+		{"", "models.Normalize"}:                     nil,
+		{"", "models.Other"}:                         nil,
+		{"", "Dense"}:                                both,
+	} {
+		list, text := "model_index.json", fmt.Sprintf(`{"_class_name":"P","whole":["diffusers","WholeScheduler"],"part":[%q,%q]}`, class[0], class[1])
+		if class[0] == "" {
+			list, text = "modules.json", fmt.Sprintf(`[{"path":"whole","type":"a.Pooling"},{"path":"part","type":%q}]`, class[1])
+		}
+		for there, want := range map[bool][]string{true: want, false: slices.Repeat([]string{gone}, min(len(want), 1))} {
+			model := map[string]string{list: text, "whole/config.json": "{}", "whole/scheduler_config.json": "{}", "whole/model.safetensors": weights(t, map[string]float32{"a": 1})}
+			if there {
+				model["part/README.md"] = ""
+			}
+			var texts []string
+			for _, w := range want {
+				texts = append(texts, fmt.Sprintf(w, class[1]))
+			}
+			require.ElementsMatch(t, texts, check(t, files(model)), "%v, its directory is there: %t", class, there)
+		}
+	}
+}
+
+// TestWholeBesideShards: beside the shards of an index, a whole model of other numbers is ambiguous, and one of the
+// same numbers is none. Any other file is of another save.
+func TestWholeBesideShards(t *testing.T) {
+	shards := map[string]string{"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+	for name, c := range map[string]struct {
+		file, content string
+		want          string
+	}{
+		"the same":      {"model.safetensors", weights(t, map[string]float32{"a": 1, "b": 2}), ""},
+		"other numbers": {"model.safetensors", weights(t, map[string]float32{"a": 1, "b": 3}), `ambiguous: beside `},
+		"another shard": {"model-00003-of-00003.safetensors", weights(t, map[string]float32{"c": 3}), `unlisted: `},
+	} {
+		found := check(t, files(map[string]string{
+			"model.safetensors.index.json": index(t, shards), c.file: c.content, "config.json": "{}",
+			shards["a"]: weights(t, map[string]float32{"a": 1}), shards["b"]: weights(t, map[string]float32{"b": 2}),
+		}))
+		if c.want == "" {
+			require.Empty(t, found, name)
+			continue
+		}
+		require.Len(t, found, 1, name)
+		require.Contains(t, found[0], c.want, name)
+	}
+}
+
+// TestOldNames: the norms of a layer may have the names gamma and beta, which converted models of TensorFlow have,
+// whatever they are in other layers.
+func TestOldNames(t *testing.T) {
+	modules := strings.Fields("attention.self.query attention.self.key attention.self.value attention.output.dense attention.output.LayerNorm intermediate.dense output.dense output.LayerNorm")
+	for old := range 4 { // the first layers
+		for _, lost := range []string{"", "encoder.layer.0.output.LayerNorm.", "encoder.layer.2.output.LayerNorm."} {
+			values := map[string]float32{"embeddings.word_embeddings.weight": 1, "embeddings.position_embeddings.weight": 2, "embeddings.token_type_embeddings.weight": 3,
+				"embeddings.LayerNorm.weight": 4, "embeddings.LayerNorm.bias": 5}
+			for layer := range 3 {
+				for _, module := range modules {
+					for _, name := range []string{"weight", "bias"} {
+						if strings.HasSuffix(module, "LayerNorm") && layer < old {
+							name = map[string]string{"weight": "gamma", "bias": "beta"}[name]
+						}
+						values[fmt.Sprintf("encoder.layer.%d.%s.%s", layer, module, name)] = float32(len(values))
+					}
+				}
+			}
+			for _, name := range []string{"weight", "gamma"} {
+				delete(values, lost+name)
+			}
+			found := check(t, files(map[string]string{
+				"config.json": `{"model_type":"bert","architectures":["BertModel"],"num_hidden_layers":3}`, "model.safetensors": weights(t, values)}))
+			if lost == "" {
+				require.Empty(t, found, "%d layers", old)
+				continue
+			}
+			require.Len(t, found, 1)
+			require.Contains(t, found[0], `missing: the tensor "`+lost+`weight" is not stored`)
+		}
+	}
+}
