@@ -108,11 +108,11 @@ func (j *rankJob) checkMeshes(t *divided, byNumber map[int]int, groups *groups) 
 		}
 	}
 	if t.world > 0 && len(t.holdings) < len(j.ranks) {
-		for i, h := range append(slices.Clone(t.holdings), holding{rank: -1}) {
-			if h.rank != i {
-				return fmt.Errorf("%v lacks it, a ShardedTensor of %d ranks", j.ranks[i], t.world)
-			}
+		i := 0
+		for i < len(t.holdings) && t.holdings[i].rank == i {
+			i++
 		}
+		return fmt.Errorf("%v lacks it, a ShardedTensor of %d ranks", j.ranks[i], t.world)
 	}
 	return nil
 }

@@ -3,10 +3,14 @@ package dcp
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -121,7 +125,7 @@ type deviceMesh struct {
 }
 
 func (m deviceMesh) String() string {
-	fields := []string{str("_layout"), m.layout, str("_rank_map"), m.rankMap}
+	fields := []string{str("_layout"), m.layout, str("_rank_map"), cmp.Or(m.rankMap, "N")}
 	if m.ranks != "" {
 		fields = []string{str("mesh"), m.ranks}
 	}
@@ -434,7 +438,16 @@ func TestMadeDTensors(t *testing.T) {
 		`its mesh is an object of "other.DeviceMesh"`: func(s *rankState) {
 			s.mesh = strings.Replace(s.device.String(), "torch.distributed.checkpoint.metadata", "other", 1)
 		},
-		"it was cut from an int": func(s *rankState) { s.device.more = []string{str("_root_mesh"), num(1)} },
+		"its mesh: expected a tensor, found a string": func(s *rankState) { s.device.ranks = str("x") },
+		"the place of the rank in its mesh: an int": func(s *rankState) {
+			s.device.more = []string{str("_root_mesh"), deviceMesh{layout: s.device.layout, coordinate: num(0)}.String()}
+		},
+		"its layout is a string": func(s *rankState) {
+			s.device.more = []string{str("_root_mesh"), deviceMesh{layout: str("x"), coordinate: list(num(0))}.String()}
+		},
+		"the stride of its layout: None":                                   func(s *rankState) { s.device.layout = axes(axis(num(2), "N")) },
+		"its shard_order is not that of the placements from left to right": func(s *rankState) { s.spec = []string{str("shard_order"), list(num(1))} },
+		"it was cut from an int":                                           func(s *rankState) { s.device.more = []string{str("_root_mesh"), num(1)} },
 		"the place of the rank, [], lies outside of a mesh of [2]": func(s *rankState) {
 			s.device.more = []string{str("_root_mesh"), deviceMesh{layout: s.device.layout, rankMap: s.device.rankMap, coordinate: "N"}.String()}
 		},
@@ -479,4 +492,156 @@ func TestNamesFirst(t *testing.T) {
 		require.ErrorContains(t, err, fmt.Sprintf("the file of rank %d is missing: there were 3 ranks, and there are 2 files", missing))
 		require.Zero(t, fsys.most.Load(), "files that were open")
 	}
+}
+
+// half is a DTensor of four elements, of which each of the two ranks of a mesh has two. It is the part of the rank at
+// this coordinate, or of a rank outside of the mesh if that is negative.
+func half(p *rankPickle, coordinate int, ranks ...int64) string {
+	n := 4 / len(ranks)
+	at, local := list(num(coordinate)), p.floats(n*coordinate, n)
+	if coordinate < 0 {
+		at, local = "N", p.floats(0, 0)
+	}
+	return dtensor{size: tuple(num(4)), local: local, placements: list(shard(0)), mesh: deviceMesh{ranks: p.ints([]int{len(ranks)}, ranks...), coordinate: at}.String()}.String()
+}
+
+// TestJobs: which files of ranks make a checkpoint, and what is wrong with those that do not.
+func TestJobs(t *testing.T) {
+	type entries = []string
+	files := func(all ...func(p *rankPickle) entries) (made []*fstest.MapFile) {
+		for _, of := range all {
+			p := &rankPickle{}
+			made = append(made, p.file(dict(of(p)...)))
+		}
+		return made
+	}
+	first := func(p *rankPickle) entries { return entries{str("x"), half(p, 0, 0, 1)} }
+	second := func(p *rankPickle) entries { return entries{str("x"), half(p, 1, 0, 1)} }
+	and := func(of func(p *rankPickle) entries, more ...string) func(p *rankPickle) entries {
+		return func(p *rankPickle) entries { return append(of(p), more...) }
+	}
+	plain := func(name string, from int) func(p *rankPickle) entries {
+		return func(p *rankPickle) entries { return entries{str(name), p.floats(from, 2)} }
+	}
+	both := func(a, b func(p *rankPickle) entries) func(p *rankPickle) entries {
+		return func(p *rankPickle) entries { return append(a(p), b(p)...) }
+	}
+	alone := func(name string, rank int64) func(p *rankPickle) entries {
+		return func(p *rankPickle) entries { return entries{str(name), half(p, 0, rank)} }
+	}
+	outside := func(p *rankPickle) entries { return entries{str("x"), half(p, -1, 0, 1)} }
+
+	c := must(openRankFiles(files(first, second)...))
+	requireFloats(t, c, "x", 4)
+	requireFloats(t, must(openRankFiles(files(first, second, outside)...)), "x", 4) // rank 2 is not in the mesh
+	c = must(openRankFiles(files(both(first, plain("p", 0)), both(second, plain("p", 0)))...))
+	requireFloats(t, c, "p", 2)
+	c = must(openRankFiles(files(both(alone("x", 0), plain("p", 0)), both(alone("y", 1), plain("q", 0)))...)) // two stages of a pipeline
+	requireFloats(t, c, "x", 4)
+	requireFloats(t, c, "y", 4)
+	requireFloats(t, c, "q", 2)
+
+	for want, made := range map[string][]*fstest.MapFile{
+		`the file of rank 1 is missing, which is in the mesh of [2] in rank 0`: files(first),
+		`rank 1 ("model_rank_1.pt") lacks it, which is in the mesh of [2]`:     files(both(first, plain("p", 0)), plain("p", 0)),
+		`have different meshes of the same ranks`:                              files(first, func(p *rankPickle) entries { return entries{str("x"), half(p, 0, 1, 0)} }),
+		`tensor "p": rank 1 ("model_rank_1.pt") lacks it, which rank 0`:        files(both(first, plain("p", 0)), second),
+		`tensor "p": rank 0 ("model_rank_0.pt") lacks it, which rank 1`:        files(first, both(second, plain("p", 0))),
+		`tensor "p": it differs between the ranks that have it`:                files(both(first, plain("p", 0)), both(second, plain("p", 1))),
+		`it is a plain tensor here, and a DTensor elsewhere: they differ`:      files(first, both(plain("x", 0), plain("p", 0))),
+		`both of rank 0`: files(first, first),
+		`tensor "p": its last element ends at byte 12 of a storage of 8 bytes`: files(and(first, str("p"), strings.Replace((&rankPickle{}).floats(0, 2), tuple(num(2))+tuple(num(1)), tuple(num(2))+tuple(num(2)), 1))),
+	} {
+		t.Run(want, func(t *testing.T) { requireRefused(t, want, made...) })
+	}
+
+	// Entries that are not tensors are metadata if they are equal in all files.
+	c = must(openRankFiles(files(and(first, str("epoch"), num(1), str("step"), num(5), str("only"), num(7)), and(second, str("epoch"), num(1), str("step"), num(6)))...))
+	require.Equal(t, map[string]string{"epoch": "1"}, c.Metadata())
+	require.ElementsMatch(t, []string{"step", "only"}, c.objects)
+
+	// A tensor that safetensors cannot hold is left out if the caller wants that.
+	sparse := "ctorch._utils\n_rebuild_sparse_tensor\n)R"
+	unread := files(and(first, str("s"), sparse), and(second, str("s"), sparse))
+	c = must(openRankFiles(unread...))
+	require.ErrorContains(t, c.refused["s"], "a sparse tensor")
+	requireFloats(t, c, "x", 4)
+	_, err := OpenFS(fstest.MapFS{"model_rank_0.pt": unread[0], "model_rank_1.pt": unread[1]}, ".")
+	require.ErrorContains(t, err, `tensor "s": `)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	c = must(openRankFiles(files(and(first, str("__metadata__"), num(1)), and(second, str("__metadata__"), num(1)))...))
+	requireFloats(t, c, "x", 4)
+
+	// Without a divided tensor, files are of ranks if their names say so, and the highest number tells how many.
+	named := func(names ...string) error {
+		folder := make(fstest.MapFS)
+		for i, file := range files(plain("p", 0), plain("p", 0))[:len(names)] {
+			folder[names[i]] = file
+		}
+		return errorOf(OpenFS(folder, "."))
+	}
+	require.NoError(t, named("model_rank_0.pt", "model_rank_1.pt"))
+	require.ErrorContains(t, named("model_rank_0.pt", "model_rank_2.pt"), "the file of rank 1 is missing: there were 3 ranks, and there are 2 files")
+	require.ErrorContains(t, named("model_rank_1.pt"), "the file of rank 0 is missing: there were 2 ranks, and there are 1 files")
+	require.ErrorIs(t, named("model_0.pt", "model_1.pt"), fs.ErrNotExist)
+	require.ErrorContains(t, named("model_0.pt", "model_1.pt"), "no tensor in it is divided between ranks")
+	many := make(fstest.MapFS)
+	for i := range maxFiles + 1 {
+		many[fmt.Sprintf("model_rank_%d.pt", i)] = &fstest.MapFile{}
+	}
+	require.ErrorContains(t, errorOf(OpenFS(many, ".")), "10001 files exceed the limit of 10000")
+	folder := fstest.MapFS{"model_rank_0.pt": files(first)[0]}
+	require.ErrorContains(t, errorOf(OpenFS(&counted{FS: folder, plain: true}, ".")), "is not a file that can be read by offset")
+}
+
+// A faulty file system fails after some reads of its files.
+type faulty struct {
+	fs.FS
+	left atomic.Int64
+}
+
+var errFaulty = errors.New("the disk failed")
+
+func (f *faulty) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.FS, name) }
+
+func (f *faulty) Open(name string) (fs.File, error) {
+	file, err := f.FS.Open(name)
+	return faultyFile{file, f}, err
+}
+
+type faultyFile struct {
+	fs.File
+	*faulty
+}
+
+func (f faultyFile) ReadAt(p []byte, off int64) (int, error) {
+	if f.left.Add(-1) < 0 {
+		return 0, errFaulty
+	}
+	return f.File.(io.ReaderAt).ReadAt(p, off)
+}
+
+// TestFaultyFiles: an error of the file system comes out, whichever read fails, and is not blamed on the files.
+func TestFaultyFiles(t *testing.T) {
+	folder := make(fstest.MapFS)
+	for rank := range 2 {
+		p := &rankPickle{}
+		folder[fmt.Sprintf("model_rank_%d.pt", rank)] = p.file(dict(str("x"), half(p, rank, 0, 1), str("p"), p.floats(0, 3)))
+	}
+	for reads := range int64(1000) {
+		f := &faulty{FS: folder}
+		f.left.Store(reads)
+		opened, err := OpenFS(f, ".")
+		if err == nil {
+			err = errors.Join(errorOf(safetensors.Elements[float32](opened, "x", 4)), errorOf(safetensors.Elements[float32](opened, "p", 3)))
+		}
+		if f.left.Load() >= 0 {
+			require.NoError(t, err)
+			require.Positive(t, reads)
+			return
+		}
+		require.ErrorIs(t, err, errFaulty, "read %d", reads)
+		require.False(t, errors.As(err, new(*safetensors.FormatError)), "%v", err)
+	}
+	t.Fatal("more than 1000 reads")
 }
