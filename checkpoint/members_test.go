@@ -1,7 +1,11 @@
 package checkpoint_test
 
 import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -124,4 +128,66 @@ func TestOldNames(t *testing.T) {
 			require.Contains(t, found[0], `missing: the tensor "`+lost+`weight" is not stored`)
 		}
 	}
+}
+
+// TestManyShardsMissing: the count in the name of a shard is believed up to the number of files that Check reads.
+func TestManyShardsMissing(t *testing.T) {
+	for name, want := range map[string]string{
+		"model-00001-of-00003.safetensors": "(2 of them)", "model-00002-of-00002.safetensors": "(1 of them)",
+		"model-00001-of-10001.safetensors": "(10000 of them)", "model-00001-of-99999.safetensors": "(10000 of them)",
+	} {
+		found := check(t, files(map[string]string{name: weights(t, map[string]float32{"a": 1}), "config.json": "{}"}))
+		require.Len(t, found, 1, name)
+		require.Contains(t, found[0], want)
+	}
+}
+
+// TestTiedHeads: files of torch.save may store the head, which safetensors leaves out if the model ties it to the
+// embedding. It is tied by default, and not if the numbers or the config say otherwise.
+func TestTiedHeads(t *testing.T) {
+	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+	for name, c := range map[string]struct {
+		config string
+		head   float32
+		want   int
+	}{
+		"tied by default":   {"{}", 1, 0},
+		"tied":              {`{"tie_word_embeddings":true}`, 1, 0},
+		"untied":            {`{"tie_word_embeddings":false}`, 1, 1},
+		"untied and others": {`{"tie_word_embeddings":false}`, 2, 1},
+		"other numbers":     {"{}", 2, 1},
+	} {
+		found := check(t, files(map[string]string{
+			"config.json": c.config, "model.safetensors": weights(t, map[string]float32{embedding: 1, "b": 3}),
+			"pytorch_model.bin": torchFile(t, map[string]float32{embedding: 1, "b": 3, head: c.head}),
+		}))
+		require.Len(t, found, c.want, name)
+		if c.want > 0 {
+			require.Contains(t, found[0], `the tensor "lm_head.weight" differs (only one of them has it)`)
+		}
+	}
+}
+
+// torchFile returns a file of torch.save with tensors like those of weights.
+func torchFile(t *testing.T, values map[string]float32) string {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	pickle := "\x80\x02}("
+	add := func(name string, data []byte) {
+		f, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+		require.NoError(t, err)
+		_, err = f.Write(data)
+		require.NoError(t, err)
+	}
+	text := func(s string) string { return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(s)))) + s }
+	for i, name := range slices.Sorted(maps.Keys(values)) {
+		key := fmt.Sprint(i)
+		pickle += text(name) + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\nFloatStorage\n" + text(key) + text("cpu") + "K\x02tQK\x00K\x02\x85K\x01\x85\x89}tR"
+		data, err := binary.Append(nil, binary.LittleEndian, []float32{values[name], values[name]})
+		require.NoError(t, err)
+		add("a/data/"+key, data)
+	}
+	add("a/data.pkl", []byte(pickle+"u."))
+	require.NoError(t, w.Close())
+	return b.String()
 }

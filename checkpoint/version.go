@@ -93,16 +93,19 @@ func (v *version) file(name string, info fs.FileInfo) {
 	v.lines = fmt.Appendf(v.lines, "%q %d %s %s\n", name, info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano), tagOf(info))
 }
 
-// shardsBelow adds the shards that an index names in other directories. It ignores an index that cannot be read.
+// shardsBelow adds the shards that an index names in other directories. It ignores an index that is not valid.
 func (v *version) shardsBelow(index string) error {
 	f, _, err := osfile.OpenFS(v.in.FS, index)
-	if err != nil {
-		return nil
+	var x *safetensors.Index
+	if err == nil {
+		defer f.Close()
+		x, err = safetensors.ReadIndex(f)
 	}
-	defer f.Close()
-	x, err := safetensors.ReadIndex(f)
-	if err != nil {
+	switch {
+	case err != nil && isVerdict(err):
 		return nil
+	case err != nil:
+		return err
 	}
 	for _, shard := range slices.Compact(slices.Sorted(maps.Values(x.Shards))) {
 		if strings.Contains(shard, "/") {
