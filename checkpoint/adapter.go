@@ -205,7 +205,11 @@ func texts(list any) (texts []string) {
 }
 
 // lacksPart notes a part that a module lacks although it has another part. It reports whether it noted a finding.
+// Only one part of LoRA has a bias.
 func (d *directory) lacksPart(s *set, f family, name, module, after string) bool {
+	if after == ".bias" {
+		return false
+	}
 	for _, p := range f.parts {
 		if other := module + p.name + after; s.where[other] == "" && s.where[module+p.name] == "" {
 			d.note(Missing, other, fmt.Sprintf("the tensor %s is missing beside %s in %s: programs set it at random or to zeros", quoted(other), quoted(name), quoted(s.where[name])), s.where[name])

@@ -22,12 +22,17 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	lacking := d.lacking(config, s)
 	if isKnown(config.Type) { // in other architectures, these numbers may have other meanings
 		texts = append(texts, d.sizeText(config, s)...)
+		texts = append(texts, config.typeTexts()...)
+		texts = append(texts, d.classText(config, s)...)
 		if !lacking {
 			texts = append(texts, d.layerText(config, s)...)
 		}
 	}
 	for _, text := range texts {
 		d.noteConfig(s, "", text)
+	}
+	if name := wrapped(s); name != "" && len(texts) == 0 && !config.Remote && (config.Type != "" && len(config.Architectures) > 0 || config.Class != "") {
+		d.note(Config, name, fmt.Sprintf("the tensor %s of %s, and all others, have the name that a wrapper of PyTorch gives them: libraries find none of the model", quoted(name), quoted(s.where[name])), s.where[name])
 	}
 	if !lacking && !config.Remote && (config.Type != "" || config.Class != "") {
 		d.judgeSiblings(config, s)
@@ -157,6 +162,53 @@ func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 	return texts
 }
 
+// wrapped returns the first tensor of a set if all have the prefix of torch.compile or of a parallel model, or "".
+func wrapped(s *set) string {
+	names := sortedNames(s.where)
+	for _, prefix := range []string{"_orig_mod.", "module."} {
+		if !slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }) {
+			return names[0]
+		}
+	}
+	return ""
+}
+
+// typeTexts returns the texts of findings if a number that every architecture has is not a number in the config.
+func (m *modelConfig) typeTexts() (texts []string) {
+	for _, field := range []struct {
+		key   string
+		value any
+	}{{"vocab_size", m.Vocab}, {"hidden_size", m.Hidden}, {"num_hidden_layers", m.Layers}} {
+		if _, is := field.value.(string); is {
+			texts = append(texts, fmt.Sprintf("%s %q, which is not a number", field.key, cut(field.value.(string))))
+		}
+	}
+	return texts
+}
+
+// classHeads are the classes of models that end in a head of their own, with parts of the names of that head.
+var classHeads = map[string][]string{
+	"ForSequenceClassification": {"score", "classif", "logits_proj", "summary"},
+	"ForTokenClassification":    {"score", "classif"},
+	"ForImageClassification":    {"classif"},
+	"ForQuestionAnswering":      {"qa_outputs"},
+}
+
+// classText returns the text of a finding if no tensor has a name of the head that the class in the config has.
+func (d *directory) classText(config *modelConfig, s *set) []string {
+	if len(config.Architectures) == 0 || config.Remote {
+		return nil
+	}
+	for ending, parts := range classHeads {
+		if strings.HasSuffix(config.Architectures[0], ending) && !slices.ContainsFunc(sortedNames(s.where), func(name string) bool {
+			return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
+		}) {
+			return []string{fmt.Sprintf("the class %s, but no tensor is of its head: programs set it at random", quoted(config.Architectures[0]))}
+		}
+	}
+	return nil
+}
+
 var layerName = regexp.MustCompile(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
 
 // layerText returns the text of a finding if the number of layers contradicts the layers of the tensors.
@@ -213,7 +265,7 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	const head = "lm_head.weight"
 	stored, isStored := d.info(s, head)
 	switch causal := slices.ContainsFunc(config.Architectures, func(a string) bool { return strings.HasSuffix(a, "ForCausalLM") }); {
-	case !*config.Tie && !isStored && causal && strings.HasPrefix(embedding, "model.") && !d.aliases(s)[head] && !d.otherHead(s):
+	case !*config.Tie && !isStored && causal && strings.HasPrefix(embedding, "model.") && !d.aliases(s)[head] && !d.otherHead(s, embedding):
 		d.noteConfig(s, "", fmt.Sprintf("that the head is not tied, but %s is not stored", quoted(head)))
 	case *config.Tie && isStored:
 		if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
@@ -227,10 +279,13 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	return nil
 }
 
-// otherHead reports whether the head may be stored under another name, or quantised.
-func (d *directory) otherHead(s *set) bool {
+// otherHead reports whether the head may be stored under another name, or quantised. Any tensor beside the layers
+// that has the shape of the embedding may be the head: transformers saves that of DeepSeek-V4 as head.weight.
+func (d *directory) otherHead(s *set, embedding string) bool {
+	embedded, _ := d.info(s, embedding)
 	for name := range s.where {
-		if strings.Contains(name, "lm_head") || strings.Contains(name, "output") || strings.Contains(name, "embed_out") {
+		i, _ := d.info(s, name)
+		if strings.Contains(name, "lm_head") || strings.Contains(name, "output") || strings.Contains(name, "embed_out") || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName.MatchString(name) {
 			return true
 		}
 	}

@@ -28,6 +28,9 @@ func (d *directory) readIndex(s *set) error {
 		d.unreadable(d.at(s.index), err)
 		return nil
 	}
+	if len(x.Metadata) == 0 || x.Metadata[0] != '{' {
+		d.judgeMetadata(s)
+	}
 	s.listed = slices.Compact(slices.Sorted(maps.Values(x.Shards)))
 	if s.listed == nil {
 		s.listed = []string{}
@@ -40,6 +43,14 @@ func (d *directory) readIndex(s *set) error {
 		return err
 	}
 	return d.judgeIndexed(s, x.Shards)
+}
+
+// judgeMetadata notes an index without an object of metadata: transformers and diffusers do not open it, and other
+// libraries do. A directory without a config is for neither of the two.
+func (d *directory) judgeMetadata(s *set) {
+	if s.stem != "adapter_model" && slices.Contains(knownStems, s.stem) && d.has(configFile) {
+		d.note(Unreadable, "", fmt.Sprintf("the index %s has no object \"metadata\", without which transformers and diffusers do not open it", quoted(d.at(s.index))), d.at(s.index))
+	}
 }
 
 // present returns the shards that an index names and that exist, and notes those that do not.

@@ -141,6 +141,9 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 		}
 		for prefix, have := range stacks {
 			found = true
+			if at > 0 && l.foreign(have) {
+				continue
+			}
 			for _, name := range l.missing(where, prefix, have, count, quantised) {
 				missing[name] = !isEmbedding(name) || !tied // a tied embedding may be stored as the head
 			}
@@ -155,7 +158,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	}
 	if !quantised {
 		for _, name := range missingOfGroups(s.where, configs) {
-			missing[name] = true
+			missing[name] = !isOutput(name) || config.Tie == nil || !*config.Tie // a tied head has a bias of its own
 		}
 	}
 	maps.DeleteFunc(missing, func(_ string, is bool) bool { return !is })
@@ -254,6 +257,12 @@ func (l *layout) stacks(where place, all bool) map[string]stack {
 	}
 	maps.DeleteFunc(stacks, func(prefix string, _ stack) bool { return !of[prefix] })
 	return stacks
+}
+
+// foreign reports whether a tensor of the layout is in no layer of a stack. In a model with several parts, such a stack
+// is another part, as the resampler of Idefics2 is, or has other names there, as the Qwen3-VL in Cosmos3 has.
+func (l *layout) foreign(have stack) bool {
+	return slices.ContainsFunc(l.layer, func(rest string) bool { return len(have[rest]) == 0 })
 }
 
 // missing returns the tensors that a stack lacks, at most maxMissing. count is the number of its layers, or 0 if

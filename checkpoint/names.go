@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -30,13 +31,14 @@ func (d *directory) judgeNames(config *modelConfig) error {
 		}
 	}
 	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || d.has(adapterConfigFile)
-	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, func(s *set) bool { return slices.Contains(knownStems, s.stem) }) {
+	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, func(s *set) bool { return slices.Contains(knownStems, s.stem) && cmp.Or(s.single, s.index) != "" }) {
 		return nil
 	}
 	for _, s := range d.sets {
-		if m := nearStem.FindStringSubmatch(s.stem); m != nil && s.single != "" {
-			want := strings.ToLower(m[1]) + path.Ext(s.single)
-			d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(s.single))), d.at(want), d.at(s.single))
+		m, name := nearStem.FindStringSubmatch(s.stem), cmp.Or(s.single, s.index)
+		if m != nil && name != "" && !slices.Contains(knownStems, s.stem) {
+			want := strings.ToLower(m[1]) + strings.TrimPrefix(name, s.stem)
+			d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(name))), d.at(want), d.at(name))
 			return nil
 		}
 	}

@@ -138,7 +138,7 @@ func TestNames(t *testing.T) {
 		"equal twin":        {map[string]string{"Model.safetensors": one, "model.safetensors": one}, ""},
 		"two libraries":     {map[string]string{"diffusion_pytorch_model.safetensors": two, "model.safetensors": one}, `ambiguous: beside "diffusion_pytorch_model.safetensors"`},
 		"no tensors":        {map[string]string{"model.safetensors": weights(t, nil)}, `missing: "model.safetensors" has no tensors`},
-		"no shards":         {map[string]string{"model.safetensors.index.json": `{"weight_map":{}}`}, "names no tensors"},
+		"no shards":         {map[string]string{"model.safetensors.index.json": `{"metadata":{},"weight_map":{}}`}, "names no tensors"},
 		"no modules.json":   {map[string]string{"model.safetensors": one, "1_Pooling/config.json": "{}"}, `missing: "modules.json"`},
 		"no model_index":    {map[string]string{"scheduler/scheduler_config.json": "{}", "unet/diffusion_pytorch_model.safetensors": one}, `missing: "model_index.json"`},
 	} {
@@ -180,6 +180,10 @@ func TestAdapterKinds(t *testing.T) {
 	lora := map[string]safetensors.Tensor{q + "lora_A.weight": matrix(2, 3), q + "lora_B.weight": matrix(3, 2)}
 	uneven := map[string]safetensors.Tensor{q + "lora_A.weight": matrix(2, 3), q + "lora_B.weight": matrix(3, 4)}
 	loha := map[string]safetensors.Tensor{q + "hada_w1_a": matrix(3, 2), q + "hada_w1_b": matrix(2, 3), q + "hada_w2_a": matrix(3, 2), q + "hada_w2_b": matrix(2, 3)}
+	biased := maps.Clone(lora)
+	bias, err := safetensors.NewTensor(safetensors.F32, []int{3}, make([]float32, 3))
+	require.NoError(t, err)
+	biased[q+"lora_B.bias"] = bias
 	part := maps.Clone(loha)
 	delete(part, q+"hada_w2_b")
 	for name, c := range map[string]struct {
@@ -193,6 +197,7 @@ func TestAdapterKinds(t *testing.T) {
 		"other method":  {lora, `{"peft_type":"LOHA","r":2}`, `peft_type "LOHA", but the tensors are those of LORA`},
 		"new method":    {lora, `{"peft_type":"NEW","r":2}`, ""},
 		"no method":     {lora, `{"r":2}`, "no peft_type"},
+		"bias of LoRA":  {biased, `{"peft_type":"LORA","r":2,"lora_bias":true}`, ""},
 		"no config":     {lora, "", `"adapter_config.json" is missing`},
 		"DoRA":          {lora, `{"peft_type":"LORA","r":2,"use_dora":true}`, "use_dora"},
 		"saved module":  {lora, `{"peft_type":"LORA","r":2,"modules_to_save":["head"]}`, "modules_to_save"},
@@ -241,6 +246,8 @@ func TestHeads(t *testing.T) {
 	}{
 		"tokens":              {`{"model_type":"distilbert"}`, []string{"classifier.weight", "classifier.bias"}, 0},
 		"sequences":           {`{"model_type":"distilbert"}`, []string{"classifier.weight", "classifier.bias", "pre_classifier.weight", "pre_classifier.bias"}, 0},
+		"tied head with bias": {`{"model_type":"gptj","tie_word_embeddings":true}`, []string{"lm_head.bias"}, 0},
+		"head without weight": {`{"model_type":"gptj","tie_word_embeddings":false}`, []string{"lm_head.bias"}, 1},
 		"half of a head":      {`{"model_type":"distilbert"}`, []string{"classifier.weight"}, 1},
 		"decoder of Donut":    {`{"decoder":{"model_type":"mbart"}}`, []string{"decoder.model.decoder.layer_norm.weight", "decoder.model.decoder.layer_norm.bias"}, 0},
 		"no mask token":       {`{"model_type":"dinov2","use_mask_token":false}`, []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight", "embeddings.patch_embeddings.projection.bias"}, 0},
@@ -269,5 +276,68 @@ func TestHeads(t *testing.T) {
 			model["model.layers.0."+name+".weight"] = tensor(shape...)
 		}
 		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), found, config)
+	}
+}
+
+// TestOtherNames: transformers saves some models with other names than their parts have elsewhere: a head that is not
+// called lm_head, and layers of a known architecture within one that is not known.
+func TestOtherNames(t *testing.T) {
+	const rest = "input_layernorm.weight post_attention_layernorm.weight mlp.gate_proj.weight mlp.up_proj.weight mlp.down_proj.weight "
+	config := `{"model_type":"new","architectures":["New"],"text_config":{"model_type":"qwen3_vl_text","num_hidden_layers":3}}`
+	text := layersOf(t, 3, func(int) string {
+		return rest + "self_attn.q_proj.weight self_attn.k_proj.weight self_attn.v_proj.weight self_attn.o_proj.weight"
+	})
+	for name, x := range layersOf(t, 3, func(int) string { // a resampler, as Idefics2 has
+		return "latents_norm.weight post_attention_layernorm.weight mlp.gate_proj.weight mlp.up_proj.weight mlp.down_proj.weight self_attn.q_proj.weight self_attn.k_proj.weight"
+	}) {
+		if strings.Contains(name, "layers") {
+			text[strings.Replace(name, "model", "connector", 1)] = x
+		}
+	}
+	renamed := layersOf(t, 3, func(int) string {
+		return rest + "self_attn.to_q.weight self_attn.to_k.weight self_attn.to_v.weight self_attn.to_out.weight"
+	})
+	for name, model := range map[string]map[string]safetensors.Tensor{"two stacks": text, "renamed": renamed} {
+		require.Empty(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), name)
+		delete(model, "model.layers.1.mlp.up_proj.weight")
+		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), 1, name)
+	}
+
+	untied := `{"model_type":"new","architectures":["NewForCausalLM"],"tie_word_embeddings":false}`
+	model := layersOf(t, 2, hybrids["alike"])
+	require.Len(t, check(t, files(map[string]string{"config.json": untied, "model.safetensors": written(t, model)})), 1)
+	model["head.weight"] = model["model.embed_tokens.weight"]
+	require.Empty(t, check(t, files(map[string]string{"config.json": untied, "model.safetensors": written(t, model)})))
+}
+
+// TestLibrariesOpen: an index that transformers does not open is a finding, and so are a class without its head, a
+// number that is a text, and names that a wrapper of PyTorch has given.
+func TestLibrariesOpen(t *testing.T) {
+	shards := func(metadata string) string {
+		return `{` + metadata + `"weight_map":{"a":"model-00001-of-00001.safetensors"}}`
+	}
+	const config = `{"model_type":"new","architectures":["New"]}`
+	for name, c := range map[string]struct{ index, config, text, tensor, want string }{
+		"sound":           {"model", config, shards(`"metadata":{},`), "a", ""},
+		"capital":         {"Model", config, shards(`"metadata":{},`), "a", `missing: "model.safetensors.index.json" is missing`},
+		"no metadata":     {"model", config, shards(""), "a", `has no object "metadata"`},
+		"metadata null":   {"model", `{"_class_name":"New"}`, shards(`"metadata":null,`), "a", `has no object "metadata"`},
+		"without config":  {"model", "", shards(""), "a", ""},
+		"class of a head": {"model", `{"model_type":"llama","architectures":["LlamaForSequenceClassification"]}`, "", "a", `the class "LlamaForSequenceClassification"`},
+		"number as text":  {"model", `{"model_type":"llama","hidden_size":"16"}`, "", "a", `hidden_size "16"`},
+		"compiled":        {"model", config, "", "_orig_mod.a", `the tensor "_orig_mod.a"`},
+		"parallel":        {"model", `{"_class_name":"New"}`, "", "module.a", `the tensor "module.a"`},
+		"own class":       {"model", "{}", "", "module.a", ""},
+	} {
+		model := map[string]string{"model-00001-of-00001.safetensors": weights(t, map[string]float32{"a": 1}), c.index + ".safetensors.index.json": c.text}
+		if c.text == "" {
+			model = map[string]string{"model.safetensors": weights(t, map[string]float32{c.tensor: 1})}
+		}
+		if c.config != "" {
+			model["config.json"] = c.config
+		}
+		found := strings.Join(check(t, files(model)), "; ")
+		require.Equal(t, c.want == "", found == "", "%s: %s", name, found)
+		require.Contains(t, found, c.want, name)
 	}
 }
