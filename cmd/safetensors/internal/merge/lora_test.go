@@ -230,3 +230,55 @@ func TestLoRAErrors(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 	}
 }
+
+// TestPatternLimit: an adapter may have as many patterns as the limit, and the first that matches counts.
+func TestPatternLimit(t *testing.T) {
+	patterns, err := readPatterns([]byte(`{` + strings.Repeat(`"a": 1, `, maxPatterns-1) + `"b": 2}`))
+	require.NoError(t, err)
+	require.Len(t, patterns, maxPatterns)
+	other := 3.0
+	for module, want := range map[string]float64{"a": 1, "x.a": 1, "b": 2, "c": 3, "xa": 3, "a.x": 3} {
+		require.Equal(t, want, *valueOf(patterns, module, &other), module)
+	}
+}
+
+// TestLoRARows: a whole tensor may have more rows than that of the base, and nothing else may differ.
+func TestLoRARows(t *testing.T) {
+	zeros := func(d safetensors.DType, shape ...int) safetensors.Tensor {
+		return must(safetensors.NewTensorFunc(d, shape, func([]byte) error { return nil }))
+	}
+	const name = "embed.weight"
+	for _, c := range []struct {
+		base, whole safetensors.Tensor
+		rows        bool
+		want        string
+	}{
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 6, 5), true, ""},
+		{zeros(safetensors.BF16, 4, 5), zeros(safetensors.F32, 5, 5), true, ""},
+		{zeros(safetensors.F32, 4), zeros(safetensors.F32, 5), true, ""},
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 4, 5), false, ""},
+		{zeros(safetensors.I8, 4, 5), zeros(safetensors.I8, 4, 5), false, ""},
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 3, 5), false, "it is F32 [3,5], that of the base is F32 [4,5]"},
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 5, 6), false, "it is F32 [5,6]"},
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 5, 5, 1), false, "it is F32 [5,5,1]"},
+		{zeros(safetensors.F32), zeros(safetensors.F32, 5), false, "it is F32 [5]"},
+		{zeros(safetensors.I8, 4, 5), zeros(safetensors.F32, 5, 5), false, "it is F32 [5,5]"},
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.I8, 5, 5), false, "it is I8 [5,5]"},
+	} {
+		got, err := LoRA(checkpoint{name: c.base, "other": c.base}, checkpoint{"base_model.model." + name: c.whole}, []byte(`{}`))
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, 1, got.Changed)
+		require.Equal(t, c.base.DType(), got.Tensors[name].DType())
+		require.Equal(t, c.whole.Shape(), got.Tensors[name].Shape())
+		require.Equal(t, c.base.String(), got.Tensors["other"].String())
+		want := map[string][2]int{}
+		if c.rows {
+			want[name] = [2]int{c.base.Shape()[0], c.whole.Shape()[0]}
+		}
+		require.Equal(t, want, got.Rows)
+	}
+}
