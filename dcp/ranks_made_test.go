@@ -158,9 +158,15 @@ func openRankFiles(files ...*fstest.MapFile) (*held, error) {
 // requireRefused requires that the file is refused with this text, as one that breaks a rule.
 func requireRefused(t *testing.T, want string, files ...*fstest.MapFile) {
 	t.Helper()
-	_, err := openRankFiles(files...)
+	folder := make(fstest.MapFS)
+	for i, file := range files {
+		folder[fmt.Sprintf("model_rank_%d.pt", i)] = file
+	}
+	fsys := &counted{FS: folder}
+	_, err := openSkipping(fsys, ".")
 	require.ErrorContains(t, err, want)
 	require.ErrorAs(t, err, new(*safetensors.FormatError))
+	require.Zero(t, fsys.open.Load(), "files that stay open")
 }
 
 // requireFloats requires that a tensor has the numbers from 0 on, in this shape.
@@ -280,6 +286,9 @@ func TestShardedStates(t *testing.T) {
 	}
 	one, two := &rankPickle{}, &rankPickle{}
 	requireRefused(t, `"model_rank_0.pt": tensor "y": it is of rank 1, tensors before it are of rank 0`, one.file(dict(str("x"), whole(one, 0), str("y"), whole(one, 1))))
+	one, two = &rankPickle{}, &rankPickle{}
+	all := partOf(class, tuple(num(4)), tuple(list(obj("Shard", dict(str("tensor"), one.floats(0, 4), str("metadata"), shardOf(num(0), num(4))))), listed(tuple(num(4)), shardOf(num(0), num(4))), group(0, 1)))
+	requireRefused(t, "there is a file of rank 1, but there were 1 ranks", one.file(dict(str("x"), all)), two.file(dict(str("p"), two.floats(0, 2))))
 	for i, name := range []string{`rank 1 ("model_rank_1.pt")`, `rank 0 ("model_rank_0.pt")`} {
 		one, two = &rankPickle{}, &rankPickle{}
 		entries := [][]string{{str("x"), whole(one, 0)}, {str("x"), whole(two, 1)}}
@@ -586,6 +595,10 @@ func TestJobs(t *testing.T) {
 	require.ErrorContains(t, named("model_rank_1.pt"), "the file of rank 0 is missing: there were 2 ranks, and there are 1 files")
 	require.ErrorIs(t, named("model_0.pt", "model_1.pt"), fs.ErrNotExist)
 	require.ErrorContains(t, named("model_0.pt", "model_1.pt"), "no tensor in it is divided between ranks")
+	large := func(p *rankPickle) entries { // 1.2 GiB that a file of 1.5 MiB describes
+		return entries{str("large"), strings.Replace(p.floats(0, 1), tuple(num(1))+tuple(num(1)), tuple(num(300<<20))+tuple(num(0)), 1), str("p"), p.floats(0, 3<<17)}
+	}
+	require.NotNil(t, must(openRankFiles(files(large)...)))
 	many := make(fstest.MapFS)
 	for i := range maxFiles + 1 {
 		many[fmt.Sprintf("model_rank_%d.pt", i)] = &fstest.MapFile{}
