@@ -67,6 +67,7 @@ func TestArguments(t *testing.T) {
 	parameter := func(extra string) string {
 		return "ctorch._utils\n_rebuild_parameter_with_state\n(" + whole4 + "\x89}" + extra + "tR"
 	}
+	old := "ctorch.nn.parameter\nParameter\n" + whole4 + "\x85\x81"
 	for v, want := range map[string]string{
 		with("N"):                            "",
 		with("}"):                            "",
@@ -88,6 +89,15 @@ func TestArguments(t *testing.T) {
 		parameter(entries(str("a"), num(1))): "",
 		parameter(entries(str("imag"), "N")): `a parameter with an attribute "imag", which changes its elements`,
 		parameter("N" + entries(str("__class__"), "N") + "\x86"): `a parameter with an attribute "__class__"`,
+
+		// The state of a Parameter of PyTorch up to 0.3: requires_grad, volatile, hooks.
+		old + "(\x88\x89}tb":            "",
+		old + "(\x88}tb":                "",
+		old + "(\x88tb":                 "setting attributes of a tensor",
+		old + "(\x88\x89}Ntb":           "setting attributes of a tensor",
+		old + "(K\x01\x89}tb":           "setting attributes of a tensor",
+		parameter("}") + "(\x88\x89}tb": "setting attributes of a tensor",
+		whole4 + "(\x88\x89}tb":         "setting attributes of a tensor",
 	} {
 		err := refusal(zipOf(t, "\x80\x02"+entries(str("t"), whole4, str("p"), v)+"."))
 		if want == "" {
