@@ -187,7 +187,7 @@ func (c *checker) member(dir string, m member) error {
 	if weights && !l.holdsModel() {
 		c.note(Missing, "", fmt.Sprintf("the directory %s of the %s has no weights", quoted(dir), quoted(m.class)), dir)
 	}
-	if config != "" && !l.has(config) {
+	if config != "" && !l.has(config) && !(m.module == "" && l.has(adapterConfigFile)) {
 		c.note(Missing, "", fmt.Sprintf("%s is missing, which describes the %s", quoted(path.Join(dir, config)), quoted(m.class)), path.Join(dir, config))
 	}
 	return nil
@@ -207,7 +207,7 @@ func (m member) needs() (weights bool, config string) {
 		case is("Dense", "LSTM", "CNN", "LayerNorm", "WeightedLayerPooling"):
 			return true, configFile
 		case is("Transformer", "CLIPModel"):
-			return true, ""
+			return true, configFile // or the config of an adapter
 		case is("Pooling"):
 			return false, configFile
 		}
@@ -215,7 +215,7 @@ func (m member) needs() (weights bool, config string) {
 	}
 	switch {
 	case is("Scheduler"):
-		return false, "scheduler_config.json"
+		return false, schedulerFile
 	case is("Tokenizer", "TokenizerFast", "Processor", "ProcessorFast", "FeatureExtractor", "Normalizer", "Guider"):
 		return false, ""
 	case strings.HasPrefix(class, "Onnx"), strings.HasPrefix(class, "Flax"), strings.HasPrefix(class, "OV"):
@@ -244,6 +244,11 @@ func (d *directory) judge() error {
 	var config modelConfig
 	if _, err := d.readText(configFile, config.parse); err != nil {
 		return err
+	}
+	for _, name := range sideConfigs {
+		if _, err := d.readText(name, func(text []byte) error { return parseJSON(text, new(any)) }); err != nil {
+			return err
+		}
 	}
 	for _, s := range d.sets {
 		if other := d.twin(s); other != nil {

@@ -243,16 +243,25 @@ func (d *directory) layerText(config *modelConfig, s *set) []string {
 	return nil
 }
 
-// denseText returns the text of a finding if the config of a Dense module of sentence-transformers contradicts
-// the shape of its weight.
-func (d *directory) denseText(config *modelConfig, s *set) []string {
+// denseText returns the texts of findings if the config of a Dense module of sentence-transformers contradicts its
+// tensors: the shape of its weight, and whether it has a bias.
+func (d *directory) denseText(config *modelConfig, s *set) (texts []string) {
 	in, ok := number(config.InFeatures)
 	out, also := number(config.OutFeatures)
-	i, found := d.info(s, "linear.weight")
-	if !ok || !also || !found || slices.Equal(i.shape, []int{out, in}) {
+	if !ok || !also {
 		return nil
 	}
-	return []string{fmt.Sprintf("in_features %d and out_features %d, but \"linear.weight\" has %v", in, out, i.shape)}
+	i, found := d.info(s, "linear.weight")
+	switch {
+	case found && !slices.Equal(i.shape, []int{out, in}):
+		texts = append(texts, fmt.Sprintf("in_features %d and out_features %d, but \"linear.weight\" has %v", in, out, i.shape))
+	case !found && config.isDense():
+		texts = append(texts, fmt.Sprintf("in_features %d and out_features %d, but \"linear.weight\" is not stored", in, out))
+	}
+	if _, stored := d.info(s, "linear.bias"); config.isDense() && stored != *config.Bias {
+		texts = append(texts, fmt.Sprintf("bias %v, which contradicts \"linear.bias\"", *config.Bias))
+	}
+	return texts
 }
 
 // judgeTying compares tie_word_embeddings with the stored head: a head that is not tied must be stored, and a

@@ -8,8 +8,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
+// sideConfigs are the names of configs without which libraries do not open what they are beside, and in which they find
+// nothing about tensors.
+var sideConfigs = []string{schedulerFile, "sentence_bert_config.json", "config_sentence_transformers.json"}
+
 // configNames are the names of the files that are read, other than weights and indexes.
-var configNames = []string{configFile, adapterConfigFile, modulesFile, pipelineFile, "quantize_config.json", "quant_config.json", "hf_quant_config.json"}
+var configNames = append([]string{configFile, adapterConfigFile, modulesFile, pipelineFile, "quantize_config.json", "quant_config.json", "hf_quant_config.json"}, sideConfigs...)
 
 // irregular notes weights and configs that are pipes, devices, links to nothing or links out of the directory. So
 // that they are not opened, it marks weights as seen and removes configs from the listing.

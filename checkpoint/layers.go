@@ -145,7 +145,9 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 				continue
 			}
 			for _, name := range l.missing(where, prefix, have, count, quantised) {
-				missing[name] = !isEmbedding(name) || !tied // a tied embedding may be stored as the head
+				// A tied embedding may be stored as the head, and QianfanOCR has its embedding beside the encoder
+				// that has its layers.
+				missing[name] = (!isEmbedding(name) || !tied) && (at == 0 || where[outer(prefix)+strings.TrimPrefix(name, prefix)] == "")
 			}
 			if !quantised {
 				d.judgeShapes(l, s, prefix, have, configs[at].fields)
@@ -257,6 +259,11 @@ func (l *layout) stacks(where place, all bool) map[string]stack {
 	}
 	maps.DeleteFunc(stacks, func(prefix string, _ stack) bool { return !of[prefix] })
 	return stacks
+}
+
+// outer returns the text before the last part of a prefix: "model." of "model.encoder.".
+func outer(prefix string) string {
+	return prefix[:strings.LastIndexByte(strings.TrimSuffix(prefix, "."), '.')+1]
 }
 
 // foreign reports whether a tensor of the layout is in no layer of a stack. In a model with several parts, such a stack

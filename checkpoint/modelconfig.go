@@ -26,6 +26,8 @@ type modelConfig struct {
 	MLX           json.RawMessage `json:"quantization"`
 	InFeatures    any             `json:"in_features"`
 	OutFeatures   any             `json:"out_features"`
+	Bias          *bool           `json:"bias"`
+	Activation    any             `json:"activation_function"`
 	AutoMap       json.RawMessage `json:"auto_map"`
 
 	// Remote reports whether the code of the model is in the repository, and not in transformers.
@@ -45,6 +47,11 @@ func (m *modelConfig) parse(text []byte) error {
 		*m = read
 	}
 	return nil
+}
+
+// isDense reports whether the config is that of a Dense module of sentence-transformers.
+func (m *modelConfig) isDense() bool {
+	return m.Type == "" && m.Class == "" && m.InFeatures != nil && m.OutFeatures != nil && m.Bias != nil && m.Activation != nil
 }
 
 // parts returns the config and the configs within it, up to three levels down, that have a model_type.

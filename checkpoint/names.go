@@ -30,7 +30,7 @@ func (d *directory) judgeNames(config *modelConfig) error {
 			return err
 		}
 	}
-	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || d.has(adapterConfigFile)
+	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || config.isDense() || d.has(adapterConfigFile)
 	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, func(s *set) bool { return slices.Contains(knownStems, s.stem) && cmp.Or(s.single, s.index) != "" }) {
 		return nil
 	}

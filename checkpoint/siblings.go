@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,9 @@ func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 		return
 	}
 	lost, why := in.weightless(names, config.Class != ""), "its bias is there"
+	if lost == "" && hasBiases(config.Class) {
+		lost, why = biasless(names), "modules of its kind have one"
+	}
 	if lost == "" {
 		lost, why = in.oddOne(names), "all other modules of this name have it"
 	}
@@ -96,6 +100,25 @@ func instancesOf(names []string) instances {
 		}
 	}
 	return in
+}
+
+// hasBiases reports whether a class of diffusers has a bias in each convolution, norm and embedding of a time, except
+// in some shortcuts.
+func hasBiases(class string) bool {
+	return slices.Contains([]string{"UNet2DModel", "UNet2DConditionModel", "ControlNetModel", "VQModel", "AutoencoderKL"}, class)
+}
+
+// withBiases matches the weights of these modules.
+var withBiases = regexp.MustCompile(`(?:^|\.)(?:conv_(?:in|out|norm_out)|conv\d?|(?:post_)?quant_conv|norm\d?|group_norm|time_emb_proj|time_embedding\.linear_\d)\.weight$`)
+
+// biasless returns the bias that one of these modules lacks, or "".
+func biasless(names []string) string {
+	for _, name := range names {
+		if bias := strings.TrimSuffix(name, "weight") + "bias"; withBiases.MatchString(name) && !has(names, bias) {
+			return bias
+		}
+	}
+	return ""
 }
 
 // templateOf returns the template of a path, which ends in a dot.

@@ -341,3 +341,66 @@ func TestLibrariesOpen(t *testing.T) {
 		require.Contains(t, found, c.want, name)
 	}
 }
+
+// TestParts: the modules of sentence-transformers and the components of a pipeline have all their tensors and configs.
+func TestParts(t *testing.T) {
+	matrix, err := safetensors.NewTensor(safetensors.F32, []int{2, 3}, make([]float32, 6))
+	require.NoError(t, err)
+	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, make([]float32, 2))
+	require.NoError(t, err)
+	const unet = `{"_class_name":"UNet2DModel"}`
+	dense := func(bias bool) string {
+		return fmt.Sprintf(`{"in_features":3,"out_features":2,"bias":%v,"activation_function":"torch.nn.Identity"}`, bias)
+	}
+	sentence := map[string]string{
+		"modules.json": `[{"path":"","type":"sentence_transformers.models.Transformer"},{"path":"1_Dense","type":"sentence_transformers.models.Dense"}]`,
+		"config.json":  `{"model_type":"new"}`, "sentence_bert_config.json": "{}", "model.safetensors": weights(t, map[string]float32{"a": 1}),
+		"1_Dense/config.json": dense(true), "1_Dense/model.safetensors": written(t, map[string]safetensors.Tensor{"linear.weight": matrix, "linear.bias": bias}),
+	}
+	pipeline := map[string]string{
+		"model_index.json": `{"unet":["diffusers","UNet2DModel"],"scheduler":["diffusers","DDIMScheduler"]}`, "scheduler/scheduler_config.json": "{}", "unet/config.json": unet,
+		"unet/diffusion_pytorch_model.safetensors": written(t, map[string]safetensors.Tensor{"conv_in.weight": matrix, "conv_in.bias": bias, "a.conv_shortcut.weight": matrix}),
+	}
+	for name, c := range map[string]struct {
+		base       map[string]string
+		file, text string // the file that differs, and its content; without content, it is removed
+		want       string
+	}{
+		"sentence":         {sentence, "README.md", "", ""},
+		"no config":        {sentence, "config.json", "", `"config.json" is missing`},
+		"cut config":       {sentence, "sentence_bert_config.json", "{", `unreadable: "sentence_bert_config.json"`},
+		"other bias":       {sentence, "1_Dense/config.json", dense(false), "says bias false"},
+		"no weight":        {sentence, "1_Dense/model.safetensors", written(t, map[string]safetensors.Tensor{"linear.bias": bias}), `"linear.weight" is not stored`},
+		"no bias":          {sentence, "1_Dense/model.safetensors", written(t, map[string]safetensors.Tensor{"linear.weight": matrix}), "says bias true"},
+		"of another class": {sentence, "1_Dense/config.json", `{"in_features":4,"out_features":2,"layers":1}`, "in_features 4"},
+		"pipeline":         {pipeline, "README.md", "", ""},
+		"cut scheduler":    {pipeline, "scheduler/scheduler_config.json", "<html>", `unreadable: "scheduler/scheduler_config.json"`},
+		"bias of a UNet":   {pipeline, "unet/diffusion_pytorch_model.safetensors", written(t, map[string]safetensors.Tensor{"conv_in.weight": matrix}), `"conv_in.bias" is not stored`},
+	} {
+		model := maps.Clone(c.base)
+		if model[c.file] = c.text; c.text == "" {
+			delete(model, c.file)
+		}
+		found := strings.Join(check(t, files(model)), "; ")
+		require.Equal(t, c.want == "", found == "", "%s: %s", name, found)
+		require.Contains(t, found, c.want, name)
+	}
+	adapter := maps.Clone(sentence)
+	delete(adapter, "config.json")
+	delete(adapter, "model.safetensors")
+	adapter["adapter_config.json"], adapter["adapter_model.safetensors"] = `{"peft_type":"NEW"}`, weights(t, map[string]float32{"a": 1})
+	require.Empty(t, check(t, files(adapter)))
+	capital := maps.Clone(sentence)
+	capital["1_Dense/Model.safetensors"] = capital["1_Dense/model.safetensors"]
+	delete(capital, "1_Dense/model.safetensors")
+	require.Len(t, check(t, files(capital)), 1)
+
+	text := layersOf(t, 3, func(int) string {
+		return "input_layernorm.weight post_attention_layernorm.weight mlp.gate_proj.weight mlp.up_proj.weight mlp.down_proj.weight self_attn.q_proj.weight self_attn.k_proj.weight self_attn.v_proj.weight self_attn.o_proj.weight"
+	})
+	model := make(map[string]safetensors.Tensor)
+	for name, x := range text { // the layers are in an encoder, beside the embedding
+		model[strings.Replace(name, "model.layers", "model.encoder.layers", 1)] = x
+	}
+	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","text_config":{"model_type":"qwen3"}}`, "model.safetensors": written(t, model)})))
+}
