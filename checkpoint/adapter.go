@@ -15,6 +15,9 @@ type adapterConfig struct {
 	Parameters  any            `json:"target_parameters"`
 	DoRA        bool           `json:"use_dora"`
 	Saved       any            `json:"modules_to_save"`
+	Layers      any            `json:"layers_to_transform"`
+	Excluded    any            `json:"exclude_modules"`
+	Replication any            `json:"layer_replication"`
 }
 
 // A family describes the tensors that a method of peft stores for each module of an adapter.
@@ -159,12 +162,45 @@ func (d *directory) judgeParts(s *set, config *adapterConfig, of []family) {
 			}
 		}
 	}
+	if lost := lostModule(s, config, of); lost != "" {
+		d.note(Missing, lost, fmt.Sprintf("%s has no tensor of the module %s, but of this module in all other layers: programs leave it as it was", quoted(d.fileOf(s, "")), quoted(lost)), d.fileOf(s, ""))
+		return
+	}
 	saved := texts(config.Saved)
 	if has := func(name string) bool {
 		return slices.ContainsFunc(saved, func(m string) bool { return strings.Contains("."+name, "."+m+".") })
 	}; len(saved) > 0 && !slices.ContainsFunc(sortedNames(s.where), has) {
 		d.note(Missing, "", fmt.Sprintf("%s has no tensor of the modules %s, which the modules_to_save of %s name", quoted(d.fileOf(s, "")), quotedList(saved), quoted(d.at(adapterConfigFile))), d.fileOf(s, ""), d.at(adapterConfigFile))
 	}
+}
+
+// lostModule returns the module of one layer that an adapter does not change although it changes the modules of this
+// name in all other layers, or "". Configs that select layers or modules by other means than names are not judged.
+func lostModule(s *set, config *adapterConfig, of []family) string {
+	if config.targets() == nil || config.Layers != nil || config.Excluded != nil || config.Replication != nil || config.Parameters != nil {
+		return ""
+	}
+	names := sortedNames(s.where)
+	if slices.ContainsFunc(names, func(name string) bool { return len(name) > maxName || strings.Count(name, ".") >= maxParts }) {
+		return ""
+	}
+	var modules []string
+	for _, name := range names {
+		for _, f := range of {
+			for _, p := range f.parts {
+				if module, _, is := cutPart(name, p.name); is {
+					modules = append(modules, module)
+				}
+			}
+		}
+	}
+	slices.Sort(modules)
+	modules = slices.Compact(modules)
+	in := instancesOf(modules)
+	if in == nil {
+		return ""
+	}
+	return in.oddOne(modules)
 }
 
 // targets returns the set of the modules that an adapter changes, or nil if the config has no list of them, or

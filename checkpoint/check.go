@@ -266,6 +266,9 @@ func (d *directory) judge() error {
 	if err := d.judgeAdapter(); err != nil {
 		return err
 	}
+	if err := d.judgeBelow(&config); err != nil {
+		return err
+	}
 	return d.judgeNames(&config)
 }
 

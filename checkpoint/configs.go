@@ -191,7 +191,7 @@ var classHeads = map[string][]string{
 	"ForSequenceClassification": {"score", "classif", "logits_proj", "summary"},
 	"ForTokenClassification":    {"score", "classif"},
 	"ForImageClassification":    {"classif"},
-	"ForQuestionAnswering":      {"qa_outputs"},
+	"ForQuestionAnswering":      {"qa_outputs", "classif", "logits"},
 }
 
 // classText returns the text of a finding if no tensor has a name of the head that the class in the config has.

@@ -45,6 +45,34 @@ func (d *directory) judgeNames(config *modelConfig) error {
 	return nil
 }
 
+// judgeBelow notes a config of transformers or diffusers without weights beside it, if they are in a directory below
+// that has no config: no library looks for them there.
+func (d *directory) judgeBelow(config *modelConfig) error {
+	if len(config.Architectures) == 0 && config.Class == "" || config.Remote || d.holdsModel() || d.incomplete() {
+		return nil
+	}
+	for _, name := range d.names {
+		if !d.modes[name].IsDir() || strings.HasPrefix(name, ".") {
+			continue
+		}
+		l, err := d.list(d.at(name))
+		if err != nil {
+			return err
+		}
+		if l.has(configFile) || l.has(adapterConfigFile) {
+			continue
+		}
+		for _, file := range []string{"model.safetensors", "model.safetensors.index.json", "diffusion_pytorch_model.safetensors", "pytorch_model.bin", "pytorch_model.bin.index.json"} {
+			if l.has(file) {
+				below := path.Join(d.at(name), file)
+				d.note(Missing, "", fmt.Sprintf("the weights are missing beside %s; %s is below, where no library looks", quoted(d.at(configFile)), quoted(below)), d.at(configFile), below)
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
 // judgeFolded compares two sets whose names differ only in capitals.
 func (d *directory) judgeFolded(a, b *set) error {
 	if slices.Contains(knownStems, b.stem) {

@@ -324,6 +324,7 @@ func TestLibrariesOpen(t *testing.T) {
 		"metadata null":   {"model", `{"_class_name":"New"}`, shards(`"metadata":null,`), "a", `has no object "metadata"`},
 		"without config":  {"model", "", shards(""), "a", ""},
 		"class of a head": {"model", `{"model_type":"llama","architectures":["LlamaForSequenceClassification"]}`, "", "a", `the class "LlamaForSequenceClassification"`},
+		"answers":         {"model", `{"model_type":"modernbert","architectures":["ModernBertForQuestionAnswering"]}`, "", "classifier.weight", "no layer of such a model"},
 		"number as text":  {"model", `{"model_type":"llama","hidden_size":"16"}`, "", "a", `hidden_size "16"`},
 		"compiled":        {"model", config, "", "_orig_mod.a", `the tensor "_orig_mod.a"`},
 		"parallel":        {"model", `{"_class_name":"New"}`, "", "module.a", `the tensor "module.a"`},
@@ -339,6 +340,7 @@ func TestLibrariesOpen(t *testing.T) {
 		found := strings.Join(check(t, files(model)), "; ")
 		require.Equal(t, c.want == "", found == "", "%s: %s", name, found)
 		require.Contains(t, found, c.want, name)
+		require.Equal(t, strings.Contains(c.want, "the class"), strings.Contains(found, "the class"), name)
 	}
 }
 
@@ -403,4 +405,46 @@ func TestParts(t *testing.T) {
 		model[strings.Replace(name, "model.layers", "model.encoder.layers", 1)] = x
 	}
 	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","text_config":{"model_type":"qwen3"}}`, "model.safetensors": written(t, model)})))
+}
+
+// TestLostModule: an adapter lacks a module in one layer that it changes in all others, unless its config selects layers.
+func TestLostModule(t *testing.T) {
+	adapter := make(map[string]float32)
+	for n := range 4 {
+		for _, module := range []string{"q_proj", "v_proj"} {
+			for _, part := range []string{"lora_A", "lora_B"} {
+				adapter[fmt.Sprintf("base_model.model.model.layers.%d.self_attn.%s.%s.weight", n, module, part)] = 1
+			}
+		}
+	}
+	found := func(config string) string {
+		return strings.Join(check(t, files(map[string]string{"adapter_config.json": config, "adapter_model.safetensors": weights(t, adapter)})), "; ")
+	}
+	const targets = `{"peft_type":"LORA","target_modules":["q_proj","v_proj"]`
+	require.Empty(t, found(targets+"}"))
+	delete(adapter, "base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight")
+	delete(adapter, "base_model.model.model.layers.2.self_attn.q_proj.lora_B.weight")
+	require.Contains(t, found(targets+"}"), `no tensor of the module "base_model.model.model.layers.2.self_attn.q_proj"`)
+	require.Empty(t, found(targets+`,"exclude_modules":["layers.2.self_attn.q_proj"]}`))
+	require.Empty(t, found(`{"peft_type":"LORA","target_modules":".*"}`))
+}
+
+// TestWeightsBelow: weights in a directory below their config, which has none itself, are a finding.
+func TestWeightsBelow(t *testing.T) {
+	config, packed := `{"model_type":"new","architectures":["New"]}`, weights(t, map[string]float32{"a": 1})
+	below := map[string]string{"config.json": config, "sub/model.safetensors": packed}
+	require.Equal(t, []string{`missing: the weights are missing beside "config.json"; "sub/model.safetensors" is below, where no library looks`}, check(t, files(below)))
+	for _, name := range []string{"model.safetensors", "pytorch_model.safetensors", "sub/config.json", "sub/adapter_config.json"} {
+		with := maps.Clone(below)
+		if with[name] = packed; strings.HasSuffix(name, ".json") {
+			with[name] = config
+		}
+		if strings.Contains(name, "adapter") {
+			with[name], with["sub/adapter_model.safetensors"] = `{"peft_type":"NEW"}`, with["sub/model.safetensors"]
+			delete(with, "sub/model.safetensors")
+		}
+		require.Empty(t, check(t, files(with)), name)
+	}
+	require.Empty(t, check(t, files(map[string]string{"config.json": config, "sub/any.safetensors": packed})))
+	require.Empty(t, check(t, files(map[string]string{"config.json": "{}", "sub/model.safetensors": packed})))
 }
