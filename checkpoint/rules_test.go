@@ -104,3 +104,12 @@ func TestStrays(t *testing.T) {
 		})), want)
 	}
 }
+
+// TestLeftBinShards: some of the shards of torch.save, without an index, are a finding, but not beside safetensors: no
+// library opens them there.
+func TestLeftBinShards(t *testing.T) {
+	shard := map[string]string{"pytorch_model-00002-of-00002.bin": unpackedFile(t, "114-bin-shards", "pytorch_model-00002-of-00002.bin")}
+	require.Len(t, check(t, files(shard)), 1)
+	shard["model.safetensors"] = weights(t, map[string]float32{"x": 1})
+	require.Empty(t, check(t, files(shard)))
+}

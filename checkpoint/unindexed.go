@@ -18,6 +18,9 @@ func (d *directory) judgeUnindexed(s *set, rest [][]string) error {
 	}
 	first := d.firstWhole(s, rest)
 	if first < 0 {
+		if other := d.twin(s); s.torch && other != nil && (other.single != "" || other.index != "") {
+			return nil // shards left from a download of files that no library opens beside safetensors
+		}
 		for _, files := range rest {
 			d.holes(files)
 		}
