@@ -153,8 +153,11 @@ func (f *copyFlags) aligned(dst dest.Destination, err error) (dest.Destination, 
 
 // writeCopy writes a job that a verb has prepared.
 func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, err error) {
+	var left []string
 	if to.folder == nil { // a file has no place for a new config.json
 		w.side = nil
+	} else if left, err = w.leftBehind(); err != nil {
+		return nil, err
 	}
 	one := to.whole && dest.KeepsName(to.name) && w.src.Format != nil && w.src.Files[0].Name != "-"
 	if one {
@@ -188,9 +191,7 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 			return nil, fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 		}
 	}
-	if to.folder != nil && !w.withFiles {
-		c.noteSideFiles(w)
-	}
+	c.noteLeft(left)
 	return w.written(to.name), nil
 }
 
@@ -209,16 +210,31 @@ func (c *command) noteConfig(w *copyJob) {
 	}
 }
 
-// noteSideFiles notes how many files of a repository on the hub were not copied.
-func (c *command) noteSideFiles(w *copyJob) {
-	if !strings.HasPrefix(w.src.Name, "hf://") || len(w.src.Files) == 0 || w.src.Files[0].Path != "" {
+// leftBehind returns the small files of a folder, a repository or a bucket that a copy to a folder does not have. It
+// asks no server if the source is in the cache of the hub.
+func (w *copyJob) leftBehind() ([]string, error) {
+	away := strings.HasPrefix(w.src.Name, "hf://")
+	if w.withFiles || !w.src.Folder.Whole() || len(w.src.Files) == 0 || away && w.src.Files[0].Path != "" {
+		return nil, nil
+	}
+	local := w.src.Files[0].Path != ""
+	names, err := w.src.Folder.SideFiles()
+	if err != nil && !local { // who may read the files of a bucket may not be allowed to list them
+		err = nil
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(w.side, name) }), err
+}
+
+// noteLeft notes how many small files a copy left behind.
+func (c *command) noteLeft(names []string) {
+	if len(names) == 0 {
 		return
 	}
-	names, err := w.src.Folder.SideFiles()
-	left := slices.DeleteFunc(names, func(name string) bool { return slices.Contains(w.side, name) })
-	if err == nil && len(left) > 0 {
-		c.opener.Note(fmt.Sprintf("%s, such as %s, left behind; --with-files copies them", term.Plural(len(left), "small file"), term.Name(left[0])))
+	example := names[0]
+	if slices.Contains(names, "config.json") {
+		example = "config.json"
 	}
+	c.opener.Note(fmt.Sprintf("%s, such as %s, left behind; --with-files copies them", term.Plural(len(names), "small file"), term.Name(example)))
 }
 
 // noteMetadata notes that the format of dst cannot hold the metadata of src.

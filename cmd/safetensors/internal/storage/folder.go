@@ -75,10 +75,13 @@ var weights = []string{
 	".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
 }
 
+// Whole reports whether f is the source itself, and not only the folder of a file.
+func (f *Folder) Whole() bool { return f != nil && f.whole }
+
 // SideFiles returns the sorted names of the files next to the weights: those of at most 64 MiB that
 // contain no tensors and are not hidden.
 func (f *Folder) SideFiles() ([]string, error) {
-	if f == nil || !f.whole {
+	if !f.Whole() {
 		return nil, errors.New("it is a file, and this flag copies the files of a folder, a bucket or a repository")
 	}
 	files, err := f.list()
