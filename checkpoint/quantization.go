@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
@@ -42,6 +44,10 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 	if text == nil && (config.Quantization != nil || d.has("quantize_config.json") || d.has("quant_config.json")) {
 		return nil // package quant does not know the method of quantization
 	}
+	if name := packed(tensors); text == nil && name != "" {
+		d.note(Config, name, fmt.Sprintf("%s has no quantization_config, but the tensor %s of %s is packed by GPTQ or AWQ: programs set the weight at random", quoted(d.at(configFile)), quoted(name), quoted(s.where[name])), s.where[name], d.at(configFile))
+		return nil
+	}
 	plain, err := quant.Dequantize(tensors, text)
 	var broken *safetensors.FormatError
 	switch {
@@ -61,6 +67,19 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 		}
 	}
 	return nil
+}
+
+// packed returns the first tensor that GPTQ or AWQ has packed into integers, or "". Without a config nobody knows of how
+// many bits its numbers are.
+func packed(tensors map[string]safetensors.Tensor) string {
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		module, is := strings.CutSuffix(name, ".qweight")
+		_, scaled := tensors[module+".scales"]
+		if is && scaled && tensors[name].DType() == safetensors.I32 {
+			return name
+		}
+	}
+	return ""
 }
 
 // methods are the methods of quantization that package quant reads. Others are not judged.

@@ -126,6 +126,10 @@ func TestQuantizationMethods(t *testing.T) {
 		got := check(t, files(map[string]string{"config.json": `{"model_type":"llama","quantization_config":` + method + `}`, "model.safetensors": packed}))
 		require.Len(t, got, found, method)
 	}
+	for name, found := range map[string]int{"README.md": 1, "quantize_config.json": 0} { // without a quantization_config
+		settings := `{"bits":4,"group_size":32,"desc_act":false}`
+		require.Len(t, check(t, files(map[string]string{"config.json": `{"model_type":"llama"}`, name: settings, "model.safetensors": packed})), found, name)
+	}
 }
 
 // unpackedFile returns a file of a case of the corpus.
