@@ -159,6 +159,9 @@ func (c *checker) members(dir string, l listing) error {
 		return nil
 	}
 	c.judgeLists(dir, l)
+	if err := c.judgeUnnamed(dir, l, members); err != nil {
+		return err
+	}
 	for _, m := range members {
 		if err := c.member(path.Join(dir, m.dir), m); err != nil {
 			return err

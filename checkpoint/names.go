@@ -143,3 +143,37 @@ func (c *checker) judgeLists(dir string, l listing) {
 		c.note(Missing, "", fmt.Sprintf("%s is missing, without which diffusers does not open the pipeline", quoted(name)), name)
 	}
 }
+
+// judgeUnnamed notes the denoiser of a pipeline if model_index.json does not name it: diffusers does not load it. A
+// component that the pipeline leaves out on purpose has a list of nulls there. Other directories that model_index.json
+// does not name may belong to other programs.
+func (c *checker) judgeUnnamed(dir string, l listing, members []member) error {
+	if !l.has(pipelineFile) {
+		return nil
+	}
+	denoisers := []string{"unet", "transformer"}
+	if slices.ContainsFunc(members, func(m member) bool { return slices.Contains(denoisers, m.dir) }) {
+		return nil
+	}
+	for _, name := range denoisers {
+		if !l.modes[name].IsDir() {
+			continue
+		}
+		below, err := c.list(path.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if !below.has(configFile) || !below.holdsModel() {
+			continue
+		}
+		var fields map[string]any
+		text, err := readText(c.in, c.path(path.Join(dir, pipelineFile)), maxConfig)
+		if err != nil || parseJSON(text, &fields) != nil {
+			return err
+		}
+		if pair, _ := fields[name].([]any); len(pair) != 2 {
+			c.note(Config, "", fmt.Sprintf("%s does not name a library and a class for %s, which has weights: diffusers does not load it", quoted(path.Join(dir, pipelineFile)), quoted(path.Join(dir, name))), path.Join(dir, pipelineFile), path.Join(dir, name))
+		}
+	}
+	return nil
+}

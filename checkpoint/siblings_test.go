@@ -376,6 +376,9 @@ func TestParts(t *testing.T) {
 		"no bias":          {sentence, "1_Dense/model.safetensors", written(t, map[string]safetensors.Tensor{"linear.weight": matrix}), "says bias true"},
 		"of another class": {sentence, "1_Dense/config.json", `{"in_features":4,"out_features":2,"layers":1}`, "in_features 4"},
 		"pipeline":         {pipeline, "README.md", "", ""},
+		"no component":     {pipeline, "model_index.json", `{"scheduler":["diffusers","DDIMScheduler"]}`, `does not name a library and a class for "unet"`},
+		"half a component": {pipeline, "model_index.json", `{"unet":["diffusers"]}`, `does not name a library and a class for "unet"`},
+		"without UNet":     {pipeline, "model_index.json", `{"unet":[null,null]}`, ""},
 		"cut scheduler":    {pipeline, "scheduler/scheduler_config.json", "<html>", `unreadable: "scheduler/scheduler_config.json"`},
 		"bias of a UNet":   {pipeline, "unet/diffusion_pytorch_model.safetensors", written(t, map[string]safetensors.Tensor{"conv_in.weight": matrix}), `"conv_in.bias" is not stored`},
 	} {
