@@ -52,6 +52,9 @@ func directory(p *probe, size int64) (*zip.Reader, error) {
 	p.left, p.size = maxDirectory, size
 	z, err := zip.NewReader(p, size)
 	p.located = true
+	if p.failed != nil { // archive/zip may take it for an archive that is not valid
+		return nil, fmt.Errorf("reading the zip directory: %w", p.failed)
+	}
 	if z != nil {
 		if err := p.checkEnd(size, len(z.Comment)); err != nil {
 			return nil, fmt.Errorf("reading the zip directory: %w", err)
@@ -78,6 +81,8 @@ type probe struct {
 
 	tail []byte // the end of the archive, once it was read; otherwise empty
 	size int64  // size of the archive
+
+	failed error // first error of a read, except for the end of the archive
 }
 
 // maxDirectory is the largest number of bytes that are read to find the members of an archive. A
@@ -138,6 +143,9 @@ func (p *probe) ReadAt(b []byte, off int64) (int, error) {
 		return copy(b, p.tail[at:]), nil
 	}
 	n, err := p.ReaderAt.ReadAt(b, off)
+	if err != nil && err != io.EOF {
+		p.failed = cmp.Or(p.failed, err)
+	}
 	if !p.located && n == len(b) && off+int64(n) == p.size {
 		p.tail = bytes.Clone(b) // kept because each read may be a request
 	}
