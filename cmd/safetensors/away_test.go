@@ -243,7 +243,15 @@ type store struct {
 
 // fakeS3 is an S3 server in memory.
 func fakeS3(options ...gofakes3.Option) http.Handler {
-	return gofakes3.New(s3mem.New(), append(options, gofakes3.WithLogger(gofakes3.DiscardLog()))...).Server()
+	server := gofakes3.New(s3mem.New(), append(options, gofakes3.WithLogger(gofakes3.DiscardLog()))...).Server()
+	var creating sync.Mutex // gofakes3 looks for the object, and then writes it: two that create it would both succeed
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match") != "" {
+			creating.Lock()
+			defer creating.Unlock()
+		}
+		server.ServeHTTP(w, r)
+	})
 }
 
 // eachStore runs a test with gofakes3 and, where SAFETENSORS_S3_SERVER names the
