@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// noteConfig notes that the quantization_config that the copy needs was not written, or that the
+// one of the source was not removed.
+func (c *command) noteConfig(w *copyJob) {
+	if w.quantize != "" {
+		c.opener.Note("no config.json with the new quantization_config was written: that takes a config.json in SRC and a folder as DST")
+		return
+	}
+	if w.plain == 0 {
+		return
+	}
+	if config, err := quant.FindConfig(w.src.Folder.ReadFile); err == nil && config != nil { // the result is cached, so that there is no new error
+		c.opener.Note("no config.json without the quantization_config was written: that takes a folder as DST")
+	}
+}
+
+// leftBehind returns the small files of a folder, a repository or a bucket that a copy to a folder does not have. It
+// asks no server if the source is in the cache of the hub.
+func (w *copyJob) leftBehind() ([]string, error) {
+	away := strings.HasPrefix(w.src.Name, "hf://")
+	if w.withFiles || !w.src.Folder.Whole() || len(w.src.Files) == 0 || away && w.src.Files[0].Path != "" {
+		return nil, nil
+	}
+	local := w.src.Files[0].Path != ""
+	names, err := w.src.Folder.SideFiles()
+	if err != nil && !local { // who may read the files of a bucket may not be allowed to list them
+		err = nil
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(w.side, name) }), err
+}
+
+// noteLeft notes how many small files a copy left behind.
+func (c *command) noteLeft(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	example := names[0]
+	if slices.Contains(names, "config.json") {
+		example = "config.json"
+	}
+	c.opener.Note(fmt.Sprintf("%s, such as %s, left behind; --with-files copies them", term.Plural(len(names), "small file"), term.Name(example)))
+}
+
+// noteMetadata notes that the format of dst cannot hold the metadata of src.
+func (c *command) noteMetadata(dst, src string, metadata map[string]string) {
+	lost := maps.Clone(metadata)
+	delete(lost, "format") // format only names the program that made the file
+	if to := format.ByName(dst); to != nil && to.NoMetadata && len(lost) > 0 {
+		c.opener.Note(fmt.Sprintf("the metadata of %s is left out: a %s has no place for it", storage.Shown(src), to.Name))
+	}
+}
