@@ -69,9 +69,9 @@ func directory(p *probe, size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// A probe is the reader of an archive. While probing is true, it reads nothing and records the
-// offset of each read: archive/zip knows the offset of a local header from the directory, but does
-// not export it.
+// A probe is the reader of an archive. Once located is true and probing is false, it may be used
+// concurrently. While probing is true, it reads nothing and records the offset of each read:
+// archive/zip knows the offset of a local header from the directory, but does not export it.
 type probe struct {
 	io.ReaderAt
 	probing bool
@@ -82,7 +82,7 @@ type probe struct {
 	tail []byte // the end of the archive, once it was read; otherwise empty
 	size int64  // size of the archive
 
-	failed error // first error of a read, except for the end of the archive
+	failed error // first error of a read before located was true, except for the end of the archive
 }
 
 // maxDirectory is the largest number of bytes that are read to find the members of an archive. A
@@ -143,7 +143,7 @@ func (p *probe) ReadAt(b []byte, off int64) (int, error) {
 		return copy(b, p.tail[at:]), nil
 	}
 	n, err := p.ReaderAt.ReadAt(b, off)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF && !p.located {
 		p.failed = cmp.Or(p.failed, err)
 	}
 	if !p.located && n == len(b) && off+int64(n) == p.size {
