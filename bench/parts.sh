@@ -14,7 +14,7 @@ work=$(mktemp -d "$2/parts.XXXXXX")
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 
 (cd cmd/safetensors && go build -o "$work/safetensors" .)
-GOBIN=$work go install "$(sed -n 's/^VERSITYGW=//p' .ci/run)"
+GOBIN=$work go install "$(sed -n 's/^VERSITYGW=//p' .ci/steps)"
 python3 - "$work/source.safetensors" "$tensors" <<'PYTHON'
 import json, sys
 name, tensors, size = sys.argv[1], int(sys.argv[2]), 128 << 20
