@@ -30,7 +30,7 @@
 //	SAFETENSORS_TORCH          torch, safetensors, numpy
 //	SAFETENSORS_QUANT_PYTHON   compressed-tensors, transformers
 //	SAFETENSORS_MODEL_SIGNING  model-signing
-//	SAFETENSORS_LOADERS        safetensors 0.9, ztensor, runai-model-streamer, fastsafetensors
+//	SAFETENSORS_LOADERS        safetensors 0.9, runai-model-streamer, fastsafetensors
 //
 // With -short all inputs are small, to check that everything works.
 //

@@ -50,7 +50,7 @@ var (
 	torch      = interpreter("torch", "SAFETENSORS_TORCH", "jobs.py", "torch, safetensors")
 	compressed = interpreter("compressed-tensors", "SAFETENSORS_QUANT_PYTHON", "dequantize.py", "compressed_tensors.entrypoints.convert")
 	signing    = interpreter("model-signing", "SAFETENSORS_MODEL_SIGNING", "signing.py", "model_signing")
-	loaders    = interpreter("loaders", "SAFETENSORS_LOADERS", "loaders.py", "safetensors, ztensor, runai_model_streamer, fastsafetensors")
+	loaders    = interpreter("loaders", "SAFETENSORS_LOADERS", "loaders.py", "safetensors, runai_model_streamer, fastsafetensors")
 )
 
 func interpreter(language, variable, script, modules string) *contestant {

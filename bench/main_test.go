@@ -78,7 +78,7 @@ func input(name string, create func(path string)) string {
 
 // TestBenchmarks runs every benchmark of a Go contestant once, on small inputs.
 func TestBenchmarks(t *testing.T) {
-	want, skip := 12, "//impl=(rust|python|bintensors|numpy|encoding-json-(1.27|v2))"
+	want, skip := 12, "//impl=(rust|python|ztensor|bintensors|numpy|encoding-json-(1.27|v2))"
 	if inMemory(os.TempDir()) {
 		want, skip = 11, skip+"|BenchmarkLoad/cold|BenchmarkExperts"
 	}

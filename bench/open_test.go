@@ -25,6 +25,7 @@ import (
 //   - nlpodyssey: os.ReadFile as its documentation shows, Deserialize, Tensor; not for 1 TiB
 //   - rust: Mmap::map, deserialize, tensor, unmap
 //   - python: safe_open, get_tensor, which copies that tensor
+//   - ztensor: ztensor in Python: open of the same file, a view of that tensor
 func BenchmarkOpen(b *testing.B) {
 	for _, row := range []struct {
 		name        string
@@ -61,6 +62,7 @@ func BenchmarkOpen(b *testing.B) {
 			}
 			b.Run("impl=rust", w.foreign(rust, "open", path, tensor))
 			b.Run("impl=python", w.foreign(python, "open", path, tensor))
+			b.Run("impl=ztensor", w.foreign(python, "open-ztensor", path, tensor))
 		})
 	}
 }
@@ -87,8 +89,8 @@ func BenchmarkOpen(b *testing.B) {
 //   - nlpodyssey: os.ReadFile, Deserialize
 //   - rust: fs::read, deserialize
 //   - python: load_file of safetensors.numpy
+//   - ztensor: ztensor in Python: open of the same file, tobytes of each tensor
 //   - safetensors-0.9-mmap, -pread: safetensors 0.9.0rc1, safe_open for numpy with that backend, get_tensor of each
-//   - ztensor: ztensor 2.1.2 in Python: open of the same file, tobytes of each tensor
 //   - runai: runai-model-streamer 0.17.0: SafetensorsStreamer, with its 16 threads, into PyTorch on the CPU
 //   - fastsafetensors: fastsafetensors 0.5.0: SafeTensorsFileLoader to the CPU, nogds, with its 16 threads
 //   - limit-pread: pread of 16 MiB at a time, 8 threads, into memory that the process had already touched
@@ -116,7 +118,8 @@ func (w work) load(b *testing.B, path string, peers bool) {
 		b.Run("impl=nlpodyssey", w.run(func() { must(nlpodyssey.Deserialize(must(os.ReadFile(path)))) }))
 		b.Run("impl=rust", w.foreign(rust, "load", path))
 		b.Run("impl=python", w.foreign(python, "load", path))
-		for _, task := range []string{"safetensors-0.9-mmap", "safetensors-0.9-pread", "ztensor"} {
+		b.Run("impl=ztensor", w.foreign(python, "load-ztensor", path))
+		for _, task := range []string{"safetensors-0.9-mmap", "safetensors-0.9-pread"} {
 			b.Run("impl="+task, w.foreign(loaders, task, path))
 		}
 	}

@@ -66,6 +66,7 @@ func (m model) file() (path string) {
 //   - encoding-json-v2: the same by encoding/json/v2 of Go 1.27; refuses duplicate names and invalid UTF-8, too
 //   - rust: SafeTensors::read_metadata, validates all but duplicate names; lookup by name
 //   - python: safe_open, the same in Rust; also opens and maps the file
+//   - ztensor: index of ztensor in Python: names, dtypes, shapes and places; opens the file, too
 //   - bintensors: BinTensors::read_metadata in Rust, of the same table in binary; lookup by name
 //   - limit-utf8: utf8.Valid of the header, which every reader has to check
 func BenchmarkParse(b *testing.B) {
@@ -85,6 +86,7 @@ func BenchmarkParse(b *testing.B) {
 			b.Run("impl=encoding-json-v2", timeOnly.foreign(go127, "parse-v2", path))
 			b.Run("impl=rust", w.foreign(rust, "parse", path))
 			b.Run("impl=python", w.foreign(python, "parse", path))
+			b.Run("impl=ztensor", w.foreign(python, "parse-ztensor", path))
 			if !strings.HasPrefix(m.name, "worst") {
 				b.Run("impl=bintensors", timeOnly.foreign(rust, "bintensors", path))
 			}

@@ -4,6 +4,7 @@ import os
 
 import ml_dtypes  # noqa: F401 - teaches numpy the dtype bfloat16
 import numpy as np
+import ztensor
 from protocol import serve
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
@@ -24,8 +25,31 @@ def open_tensor(file, tensor):
     return run
 
 
+def parse_ztensor(file):
+    def run():
+        ztensor.index(file)  # reads the header without a mapping, and frees it
+
+    return run
+
+
+def open_ztensor(file, tensor):
+    def run():
+        with ztensor.open(file) as f:
+            return memoryview(f[tensor])[0]
+
+    return run
+
+
 def load(file):
     return lambda: load_file(file)
+
+
+def load_ztensor(file):
+    def run():
+        with ztensor.open(file) as f:
+            return {name: t.tobytes() for name, t in f.items()}
+
+    return run
 
 
 def shard(file, tensor, start, stop):
@@ -60,8 +84,11 @@ def transpose(dtype, side):
 TASKS = {
     "transpose": transpose,
     "parse": parse,
+    "parse-ztensor": parse_ztensor,
     "open": open_tensor,
+    "open-ztensor": open_ztensor,
     "load": load,
+    "load-ztensor": load_ztensor,
     "shard": shard,
     "write": write,
     "write-fsync": write_fsync,

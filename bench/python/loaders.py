@@ -19,16 +19,6 @@ def reference(backend):
     return load
 
 
-def ztensor(file):
-    import ztensor
-
-    def run():
-        with ztensor.open(file) as f:
-            return {name: t.tobytes() for name, t in f.items()}
-
-    return run
-
-
 def runai(file):
     from runai_model_streamer import SafetensorsStreamer
 
@@ -57,7 +47,6 @@ serve(
     {
         "safetensors-0.9-mmap": reference("mmap"),
         "safetensors-0.9-pread": reference("pread"),
-        "ztensor": ztensor,
         "runai": runai,
         "fastsafetensors": fastsafetensors,
     }
