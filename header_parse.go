@@ -3,6 +3,7 @@ package safetensors
 import (
 	"math"
 	"slices"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
@@ -29,13 +30,29 @@ type parser struct {
 // the data buffer in bytes, -1 if unknown.
 func parseHeader(text []byte, dataSize int64) (*table, error) {
 	p := newParser(text)
+	defer p.free()
 	return p.parse(dataSize)
 }
 
+// parsers contains the parsers that are not in use. Each of them is zero. A parser is larger than the
+// table of a few tensors, so that allocating one would take most of the time for a small header.
+var parsers = sync.Pool{New: func() any { return new(parser) }}
+
+// newParser returns a parser for a text, which it takes from parsers.
 func newParser(text []byte) *parser {
-	return &parser{Scanner: jsonscan.Scanner{Text: text}, t: table{dims: []int{}}}
+	p := parsers.Get().(*parser)
+	p.Text, p.t.dims = text, []int{}
+	return p
 }
 
+// free gives p back to parsers. Neither the text nor the table may refer to p.
+func (p *parser) free() {
+	*p = parser{}
+	parsers.Put(p)
+}
+
+// parse reads the whole text, and returns its table, which does not refer to p. dataSize is as for
+// parseHeader.
 func (p *parser) parse(dataSize int64) (*table, error) {
 	err := p.CheckUTF8("the header")
 	if err == nil {
@@ -44,7 +61,8 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 	if err != nil {
 		return nil, scanError(err, prefixSize, p.Bytes(p.tensor))
 	}
-	t := &p.t
+	t := new(table)
+	*t = p.t
 	t.text = mem.Freeze(p.Text)
 	if p.scattered {
 		t.sortByOffset()

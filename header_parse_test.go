@@ -378,6 +378,7 @@ func BenchmarkParseHeader(b *testing.B) {
 				p := newParser(own)
 				p.slow = h.slow
 				must(p.parse(size))
+				p.free()
 			}
 		})
 	}

@@ -21,6 +21,7 @@ pub fn prepare(task: &str, file: &str, args: &[String]) -> Result<Task> {
         ("parse", []) => parse(file),
         ("bintensors", []) => decode_bintensors(file),
         ("encode", []) => encode(file),
+        ("serialize", []) => serialize(file),
         ("open", [tensor]) => open(file, tensor.clone()),
         ("load", []) => load(file),
         ("shard", [tensor, start, stop]) => {
@@ -108,6 +109,14 @@ fn encode(file: String) -> Result<Task> {
     let (_, table) = SafeTensors::read_metadata(&map(&file)?)?;
     Ok(Box::new(move || {
         time_with_drop(|| Ok(serde_json::to_string(&table)?))
+    }))
+}
+
+fn serialize(file: String) -> Result<Task> {
+    let data = fs::read(&file)?;
+    Ok(Box::new(move || {
+        let tensors = SafeTensors::deserialize(&data)?.tensors();
+        time_with_drop(|| Ok(safetensors::serialize(tensors, None)?))
     }))
 }
 
