@@ -211,7 +211,7 @@ func safetensorsIn(in where, dir string) (*safetensors.File, error) { return in.
 func ranksIn(in where, dir string) (*safetensors.File, error)       { return in.openRanks(dir) }
 
 // isItems reports whether the ranks of a job saved a directory with the package torch_checkpointing.
-func isItems(l listing) bool { return l.has(itemMetadata) && l.any(itemFile.MatchString) }
+func isItems(l listing) bool { return l.has(itemMetadata) && l.any(itemFile().MatchString) }
 
 // foreign lists formats that this package does not read: how to recognize a file by its name, and the name of the
 // format with a program that reads it.

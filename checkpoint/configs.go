@@ -3,12 +3,12 @@ package checkpoint
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
@@ -209,7 +209,7 @@ func (d *directory) classText(config *modelConfig, s *set) []string {
 	return nil
 }
 
-var layerName = regexp.MustCompile(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
+var layerName = lazyregexp.New(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
 
 // layerText returns the text of a finding if the number of layers contradicts the layers of the tensors.
 func (d *directory) layerText(config *modelConfig, s *set) []string {
@@ -219,7 +219,7 @@ func (d *directory) layerText(config *modelConfig, s *set) []string {
 	}
 	have := make(map[int]bool)
 	for name := range s.where {
-		if m := layerName.FindStringSubmatch(name); m != nil {
+		if m := layerName().FindStringSubmatch(name); m != nil {
 			n, _ := strconv.Atoi(m[1])
 			have[n] = true
 		}
@@ -294,7 +294,7 @@ func (d *directory) otherHead(s *set, embedding string) bool {
 	embedded, _ := d.info(s, embedding)
 	for name := range s.where {
 		i, _ := d.info(s, name)
-		if strings.Contains(name, "lm_head") || strings.Contains(name, "output") || strings.Contains(name, "embed_out") || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName.MatchString(name) {
+		if strings.Contains(name, "lm_head") || strings.Contains(name, "output") || strings.Contains(name, "embed_out") || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName().MatchString(name) {
 			return true
 		}
 	}

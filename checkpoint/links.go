@@ -4,9 +4,9 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
@@ -16,7 +16,7 @@ const maxLinks = 40
 
 // blobOfHub matches the targets of links that huggingface_hub makes: blobs in its cache, which are named by their
 // sums. The link is in a snapshot of the same repository or, from older versions, in any directory.
-var blobOfHub = regexp.MustCompile(`^(?:(?:\.\./){2,}|.*/models--[^/]+/)blobs/(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+var blobOfHub = lazyregexp.New(`^(?:(?:\.\./){2,}|.*/models--[^/]+/)blobs/(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // A linkReader is a file system that may have symbolic links. Go 1.25 names this interface fs.ReadLinkFS.
 type linkReader interface {
@@ -53,7 +53,7 @@ func leaves(in osfile.Tree, dir, name string) (to string, is bool) {
 		}
 		abs := filepath.IsAbs(target)
 		to = filepath.ToSlash(target)
-		if blobOfHub.MatchString(to) {
+		if blobOfHub().MatchString(to) {
 			return "", false
 		}
 		if links++; abs || path.IsAbs(to) || links > maxLinks {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
@@ -26,7 +26,7 @@ const (
 
 // itemFile matches the files that the ranks of a job save with torchtitan's package torch_checkpointing. They do
 // not specify where their tensors belong; itemMetadata does.
-var itemFile = regexp.MustCompile(`^.+_\d+\.safetensors$`)
+var itemFile = lazyregexp.New(`^.+_\d+\.safetensors$`)
 
 var (
 	safetensorsEndings = variant.Endings{".safetensors"}

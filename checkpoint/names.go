@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // knownStems are the stems that transformers, diffusers and peft open.
@@ -14,7 +15,7 @@ var knownStems = []string{"model", "pytorch_model", "diffusion_pytorch_model", "
 
 // nearStem matches the stems that file managers, browsers and people give to copies: "model (1)", "Model",
 // "model_old".
-var nearStem = regexp.MustCompile(`(?i)^(` + strings.Join(knownStems, "|") + `)(?:[ ._-]*(?:\(\d+\)|copy.*|old|bak|backup|\d{1,3}))?$`)
+var nearStem = lazyregexp.New(`(?i)^(` + strings.Join(knownStems, "|") + `)(?:[ ._-]*(?:\(\d+\)|copy.*|old|bak|backup|\d{1,3}))?$`)
 
 // judgeNames judges the names of the files: whether libraries open the model under its name, and whether two
 // names are the same on systems that ignore case.
@@ -35,7 +36,7 @@ func (d *directory) judgeNames(config *modelConfig) error {
 		return nil
 	}
 	for _, s := range d.sets {
-		m, name := nearStem.FindStringSubmatch(s.stem), cmp.Or(s.single, s.index)
+		m, name := nearStem().FindStringSubmatch(s.stem), cmp.Or(s.single, s.index)
 		if m != nil && name != "" && !slices.Contains(knownStems, s.stem) {
 			want := strings.ToLower(m[1]) + strings.TrimPrefix(name, s.stem)
 			d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(name))), d.at(want), d.at(name))
@@ -122,13 +123,13 @@ func (d *directory) judgeComponent() error {
 
 // moduleDir matches the names of the directories that sentence-transformers gives to modules, which
 // modules.json lists.
-var moduleDir = regexp.MustCompile(`^\d+_(?:Pooling|Dense|CNN|LSTM|LayerNorm|WeightedLayerPooling|SpladePooling)$`)
+var moduleDir = lazyregexp.New(`^\d+_(?:Pooling|Dense|CNN|LSTM|LayerNorm|WeightedLayerPooling|SpladePooling)$`)
 
 // judgeLists notes a missing list of parts: modules.json in a directory of sentence-transformers, or
 // model_index.json in that of a pipeline.
 func (c *checker) judgeLists(dir string, l listing) {
 	isDir := func(name string) bool { return l.modes[name].IsDir() }
-	if i := slices.IndexFunc(l.names, func(name string) bool { return isDir(name) && moduleDir.MatchString(name) }); i >= 0 && !l.has(modulesFile) {
+	if i := slices.IndexFunc(l.names, func(name string) bool { return isDir(name) && moduleDir().MatchString(name) }); i >= 0 && !l.has(modulesFile) {
 		name := path.Join(dir, modulesFile)
 		c.note(Missing, "", fmt.Sprintf("%s is missing, without which sentence-transformers leaves out the module in %s", quoted(name), quoted(path.Join(dir, l.names[i]))), name, path.Join(dir, l.names[i]))
 	}

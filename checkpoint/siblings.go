@@ -3,10 +3,11 @@ package checkpoint
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // The limits of names that judgeSiblings judges. No model has more; without them, a name of a stranger could
@@ -109,12 +110,12 @@ func hasBiases(class string) bool {
 }
 
 // withBiases matches the weights of these modules.
-var withBiases = regexp.MustCompile(`(?:^|\.)(?:conv_(?:in|out|norm_out)|conv\d?|(?:post_)?quant_conv|norm\d?|group_norm|time_emb_proj|time_embedding\.linear_\d)\.weight$`)
+var withBiases = lazyregexp.New(`(?:^|\.)(?:conv_(?:in|out|norm_out)|conv\d?|(?:post_)?quant_conv|norm\d?|group_norm|time_emb_proj|time_embedding\.linear_\d)\.weight$`)
 
 // biasless returns the bias that one of these modules lacks, or "".
 func biasless(names []string) string {
 	for _, name := range names {
-		if bias := strings.TrimSuffix(name, "weight") + "bias"; withBiases.MatchString(name) && !has(names, bias) {
+		if bias := strings.TrimSuffix(name, "weight") + "bias"; withBiases().MatchString(name) && !has(names, bias) {
 			return bias
 		}
 	}

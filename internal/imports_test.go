@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path"
@@ -39,11 +40,11 @@ var walls = []wall{
 	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/transport"}, nil},
 	{"torch", []string{".", "internal/mem", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/rankfile", "internal/stride", "internal/torchtype", "internal/variant", "internal/zipfile"}, nil},
 	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/rankfile", "internal/torchtype", "internal/variant"}, nil},
-	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/torchtype", "internal/variant"}, nil},
-	{"checkpoint", []string{".", "dcp", "quant", "torch", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/torchtype", "internal/variant"}, nil},
+	{"quant", []string{".", "internal/dequant", "internal/float", "internal/lazyregexp", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/torchtype", "internal/variant"}, nil},
+	{"checkpoint", []string{".", "dcp", "quant", "torch", "internal/lazyregexp", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/torchtype", "internal/variant"}, nil},
 	{"internal/rankfile", []string{".", "internal/pickle"}, nil}, // the door between torch and dcp
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
-	{"cmd/...", append([]string{"cmd/...", "internal/mem", "internal/osfile", "internal/parallel", "internal/pyjson", "internal/torchtype", "internal/variant", "internal/zipfile"}, public...), everything},
+	{"cmd/...", append([]string{"cmd/...", "internal/lazyregexp", "internal/mem", "internal/osfile", "internal/parallel", "internal/pyjson", "internal/torchtype", "internal/variant", "internal/zipfile"}, public...), everything},
 	{"examples/...", append([]string{"examples/..."}, public...), everything},
 	{"bench/...", append([]string{"bench/...", "examples/..."}, public...), everything},
 	{"difftest/...", append([]string{"difftest/...", "internal/parallel"}, public...), everything},
@@ -108,6 +109,32 @@ func TestImportsOfInternalTests(t *testing.T) {
 		for _, p := range paths {
 			p, ours := strings.CutPrefix(p, repository+"/")
 			require.True(t, !ours && p != repository || p == "internal/testplatform" || p == "internal/"+folder, "%s imports %s", folder, p)
+		}
+	}
+}
+
+// TestInit: no package compiles a regular expression or parses a template before main. Every program
+// that imports the package would pay for it, even if it uses neither.
+func TestInit(t *testing.T) {
+	slow := []string{"regexp.MustCompile", "template.Must"}
+	files := goFiles(t, "..", parser.SkipObjectResolution, func(name string) bool {
+		first, _, _ := strings.Cut(name, "/")
+		return !isTest(name) && !slices.Contains(programs, first)
+	})
+	require.NotEmpty(t, files["cmd/safetensors/internal/report/report.go"])
+	for name, file := range files {
+		for _, d := range file.Decls {
+			variables, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(variables, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					require.NotContains(t, slow, types.ExprString(call.Fun), "%s: use internal/lazyregexp or sync.OnceValue", name)
+				}
+				_, function := n.(*ast.FuncLit)
+				return !function
+			})
 		}
 	}
 }

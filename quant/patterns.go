@@ -8,6 +8,8 @@ import (
 	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // A choice holds settings of a config by module: those for its name, or else those of the first
@@ -57,7 +59,7 @@ var errPython = errors.New("an expression that only Python understands")
 
 // foldsCase matches flags that make an expression ignore case. With such flags, package regexp
 // takes milliseconds to parse a class.
-var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
+var foldsCase = lazyregexp.New(`\(\?[a-zA-Z]*i`)
 
 // add adds settings for patterns to choices. A pattern is a name, a name in which * stands for any
 // text, or "re:" with a regular expression that matches from the start of a name on.
@@ -86,7 +88,7 @@ func (c *patternCosts) compile(s *section, pattern, expr string, own *settings) 
 	switch {
 	case len(expr) > maxExpression:
 		s.fail("pattern %s: %d bytes exceed the limit of %d", quote(pattern), len(expr), maxExpression)
-	case foldsCase.MatchString(expr):
+	case foldsCase().MatchString(expr):
 		s.fail("pattern %s: it ignores case: %w", quote(pattern), errors.ErrUnsupported)
 	}
 	re, err := syntax.Parse(expr, syntax.Perl)
@@ -105,19 +107,19 @@ func (c *patternCosts) compile(s *section, pattern, expr string, own *settings) 
 	}
 	program, _ := syntax.Compile(re.Simplify()) // never fails after Parse
 	return &expression{text: pattern, settings: own, program: program, last: make([]int64, len(program.Inst)),
-		ofASCII: ofASCII.MatchString(expr), ofLines: strings.Contains(expr, "$")}
+		ofASCII: ofASCII().MatchString(expr), ofLines: strings.Contains(expr, "$")}
 }
 
 // counted matches counts of Python such as {,2} and {02}, which package regexp may take for text.
-var counted = regexp.MustCompile(`^\{(?:,[0-9]*|[0-9]+(?:,[0-9]*)?)\}`)
+var counted = lazyregexp.New(`^\{(?:,[0-9]*|[0-9]+(?:,[0-9]*)?)\}`)
 
 // ofASCII matches an escape that matches more characters in Python: some beyond ASCII, or some
 // control characters.
-var ofASCII = regexp.MustCompile(`\\[dDsSwWbB]`)
+var ofASCII = lazyregexp.New(`\\[dDsSwWbB]`)
 
 // repeated matches a repetition of a position, such as the start of a line. Such a repetition is an
 // error in Python.
-var repeated = regexp.MustCompile(`^(?:\^|\$|\\[AbB])(?:[*+?]|\{[0-9])`)
+var repeated = lazyregexp.New(`^(?:\^|\$|\\[AbB])(?:[*+?]|\{[0-9])`)
 
 // differs reports whether an expression that package regexp understands has another meaning in
 // Python, or is an error there.
@@ -126,7 +128,7 @@ func differs(expr string) bool {
 	for i := 0; i < len(expr); i++ {
 		rest := expr[i:]
 		switch {
-		case set < 0 && repeated.MatchString(rest):
+		case set < 0 && repeated().MatchString(rest):
 			return true
 		case rest[0] == '\\' && len(rest) > 1:
 			if strings.ContainsRune("0123456789pPQEzC", rune(rest[1])) || strings.HasPrefix(rest, `\x{`) {
@@ -147,7 +149,7 @@ func differs(expr string) bool {
 		case strings.HasPrefix(rest, "(?<"), strings.HasPrefix(rest, "(?U"):
 			return true
 		case rest[0] == '{':
-			digits := counted.FindString(rest)
+			digits := counted().FindString(rest)
 			for _, n := range strings.Split(strings.Trim(digits, "{}"), ",")[:min(len(digits), 1)] {
 				if n == "" || len(n) > 1 && n[0] == '0' {
 					return true

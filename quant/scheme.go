@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -111,7 +111,7 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 		module, isWeight := strings.CutSuffix(name, ".weight")
 		problem := p.refuses(name, t)
 		switch {
-		case r.Targets == nil && (problem != nil || unusual.MatchString(name)), r.Targets != nil && !r.Targets(name, t):
+		case r.Targets == nil && (problem != nil || unusual().MatchString(name)), r.Targets != nil && !r.Targets(name, t):
 			result[name] = t
 			if isWeight && len(t.Shape()) == 2 {
 				ignore[module] = true
@@ -165,11 +165,11 @@ func (p preset) refuses(name string, t safetensors.Tensor) error {
 // layer. Convolutions also have three dimensions, but are not fused.
 func isFused(name string, t safetensors.Tensor) bool {
 	shape := t.Shape()
-	return slices.Contains(isFloat, t.DType()) && len(shape) == 3 && min(shape[1], shape[2]) > 1 && !strings.Contains(strings.ToLower(name), "conv") && !unusual.MatchString(name)
+	return slices.Contains(isFloat, t.DType()) && len(shape) == 3 && min(shape[1], shape[2]) > 1 && !strings.Contains(strings.ToLower(name), "conv") && !unusual().MatchString(name)
 }
 
 // unusual matches the names of weights that are not quantised unless Targets selects them.
-var unusual = regexp.MustCompile(`(?i)embed|norm|(^|\.)(gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
+var unusual = lazyregexp.New(`(?i)embed|norm|(^|\.)(gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
 
 // fused lists groups of projections that vLLM joins into one matrix. A projection is in one group
 // only.

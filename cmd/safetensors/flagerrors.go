@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -22,12 +22,12 @@ var otherFlags = map[string]string{
 }
 
 // noNumber matches the error of package pflag for a value that is not a number.
-var noNumber = regexp.MustCompile(`(?s)^invalid argument (".*") for "(?:-., )?--([\w-]+)" flag: strconv\.`)
+var noNumber = lazyregexp.New(`(?s)^invalid argument (".*") for "(?:-., )?--([\w-]+)" flag: strconv\.`)
 
 // flagError returns the error of package pflag in the words of this program, with the flag that was
 // meant. line is the command line.
 func flagError(cmd *cobra.Command, err error, line []string) error {
-	if m := noNumber.FindStringSubmatch(err.Error()); m != nil {
+	if m := noNumber().FindStringSubmatch(err.Error()); m != nil {
 		kind := "a number"
 		if f := cmd.Flags().Lookup(m[2]); f != nil && f.Value.Type() == "int" {
 			kind = "a whole number"

@@ -123,3 +123,17 @@ func TestMemoryOfJobs(t *testing.T) {
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, "quantised")))
 	}
 }
+
+// TestStart: a short job ends before the garbage collector runs. Each collection would take as long
+// as all that such a job does itself. A process may end before a collection does, which is then
+// not reported, so there are several runs.
+func TestStart(t *testing.T) {
+	for range 10 {
+		cmd := exec.Command(program, "ls", filepath.Join("..", "..", "testdata", "model.safetensors"))
+		cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.NotEmpty(t, out)
+		require.NotContains(t, string(out), "gc 1 @")
+	}
+}

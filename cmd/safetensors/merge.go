@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/spf13/cobra"
 )
@@ -287,7 +287,7 @@ func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoin
 type resizing struct{ from, to int }
 
 // vocabulary matches the names of the tensors that have a row for each token.
-var vocabulary = regexp.MustCompile(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)
+var vocabulary = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)
 
 // resize records the new size of the vocabulary if an adapter has whole embeddings with more rows
 // than those of the base. All tensors with a row for each token must have the new size, and
@@ -297,7 +297,7 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 		rows := got.Rows[name]
 		now := resizing{rows[0], rows[1]}
 		switch {
-		case !vocabulary.MatchString(name):
+		case !vocabulary().MatchString(name):
 			return fmt.Errorf("it has %d rows of %q, the base has %d: only embeddings can grow; --except of cp leaves the tensor out of the adapter", now.to, name, now.from)
 		case w.resized != resizing{} && w.resized != now:
 			return fmt.Errorf("it has %d rows of %q, but %d rows of other embeddings", now.to, name, w.resized.to)
@@ -308,7 +308,7 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(got.Tensors)) {
-		if shape := got.Tensors[name].Shape(); vocabulary.MatchString(name) && len(shape) > 0 && shape[0] == w.resized.from {
+		if shape := got.Tensors[name].Shape(); vocabulary().MatchString(name) && len(shape) > 0 && shape[0] == w.resized.from {
 			return fmt.Errorf("its embeddings have %d rows, %d more than the base, where %q stays at %d rows: the vocabulary would have two sizes",
 				w.resized.to, w.resized.to-w.resized.from, name, w.resized.from)
 		}

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 	"github.com/gosafetensors/safetensors/quant"
 )
@@ -65,13 +65,13 @@ func (w *copyJob) newConfig(text []byte) (_ []byte, err error) {
 }
 
 // dtypeOf matches a dtype in a config, or in a config within it.
-var dtypeOf = regexp.MustCompile(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
+var dtypeOf = lazyregexp.New(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 
 // convertNames sets the dtypes in a config to the dtypes to which the tensors were converted.
 // Otherwise transformers would convert them back when it loads the model.
 func (w *copyJob) convertNames(text []byte) []byte {
-	return dtypeOf.ReplaceAllFunc(text, func(found []byte) []byte {
-		parts := dtypeOf.FindSubmatch(found)
+	return dtypeOf().ReplaceAllFunc(text, func(found []byte) []byte {
+		parts := dtypeOf().FindSubmatch(found)
 		to, ok := torchtype.OfLoaded(w.dtypes[dtypeNames[string(parts[2])]].String())
 		if !ok {
 			return found

@@ -7,6 +7,7 @@ package pyjson
 import (
 	"bytes"
 	"regexp"
+	"sync"
 )
 
 // words are the words of Python that are not JSON.
@@ -25,11 +26,11 @@ func WithStrings(text []byte) []byte {
 	return replace(text, func(word string) string { return `"\ufdd0` + word + `"` })
 }
 
-// marked matches a string of WithStrings.
-var marked = regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`)
+// marked returns a pattern for a string of WithStrings, which its first call compiles.
+var marked = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`) })
 
 // WithWords returns text with a word in place of each string of WithStrings.
-func WithWords(text []byte) []byte { return marked.ReplaceAll(text, []byte("$1")) }
+func WithWords(text []byte) []byte { return marked().ReplaceAll(text, []byte("$1")) }
 
 // replace returns text with by(word) in place of each word outside of strings.
 func replace(text []byte, by func(word string) string) []byte {

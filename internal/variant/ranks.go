@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A Rank describes a file that one rank of a job has saved with torch.save, as far as its name
@@ -20,20 +21,25 @@ type Rank struct {
 	Sure   bool   // whether only files of ranks have such a name; false for model_3.pt
 }
 
-var rankNames = []*regexp.Regexp{
-	regexp.MustCompile(`^(?:(.+)[._-])?world_size_(\d{1,9})_rank_(\d{1,9})\.(?:pt|pth|bin|ckpt)$`), // verl, SkyRL, oumi
-	regexp.MustCompile(`^(?:(.+)[._-])?rank()[_-]?(\d{1,9})\.(?:pt|pth|bin|ckpt)$`),                // dinov2
-	regexp.MustCompile(`^(.+)()_(\d{1,9})\.pt$`),                                                   // torchtitan
-}
+// rankNames returns the patterns of the names that jobs give to the files of their ranks. The first
+// call compiles them. Their groups are the item, the number of ranks and the number of the rank.
+var rankNames = sync.OnceValue(func() []*regexp.Regexp {
+	return []*regexp.Regexp{
+		regexp.MustCompile(`^(?:(.+)[._-])?world_size_(\d{1,9})_rank_(\d{1,9})\.(?:pt|pth|bin|ckpt)$`), // verl, SkyRL, oumi
+		regexp.MustCompile(`^(?:(.+)[._-])?rank()[_-]?(\d{1,9})\.(?:pt|pth|bin|ckpt)$`),                // dinov2
+		regexp.MustCompile(`^(.+)()_(\d{1,9})\.pt$`),                                                   // torchtitan
+	}
+})
 
 // RankOf parses the name of a file in a folder. It returns false if ranks do not give their files
 // such a name.
 func RankOf(name string) (r Rank, ok bool) {
-	for i, pattern := range rankNames {
+	patterns := rankNames()
+	for i, pattern := range patterns {
 		if m := pattern.FindStringSubmatch(name); m != nil {
 			world, _ := strconv.Atoi(m[2])
 			number, _ := strconv.Atoi(m[3])
-			return Rank{name, m[1], world, number, i < len(rankNames)-1}, true
+			return Rank{name, m[1], world, number, i < len(patterns)-1}, true
 		}
 	}
 	return r, false

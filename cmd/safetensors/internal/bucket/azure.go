@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -24,6 +23,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
@@ -88,7 +88,7 @@ func openAzure(_ context.Context, name string, query url.Values) (store, error) 
 // anonymousTo for the endpoint.
 type azureAccount struct{ name, endpoint, reason string }
 
-var azureName = regexp.MustCompile(`^[0-9A-Za-z-]{1,63}$`)
+var azureName = lazyregexp.New(`^[0-9A-Za-z-]{1,63}$`)
 
 // newAzureAccount returns the account that the options of a URL name, or else the environment. The
 // account and the protocol are parts of the address, so they must not contain another host.
@@ -97,7 +97,7 @@ func newAzureAccount(o map[string]string) (azureAccount, error) {
 	switch {
 	case name == "":
 		return azureAccount{}, errors.New("AZURE_STORAGE_ACCOUNT is not set, nor AZURE_STORAGE_CONNECTION_STRING")
-	case !azureName.MatchString(name):
+	case !azureName().MatchString(name):
 		return azureAccount{}, fmt.Errorf("%s is not the name of a storage account", term.Quote(name, 100))
 	case protocol != "https" && protocol != "http":
 		return azureAccount{}, fmt.Errorf("the protocol is %s, expected https or http", term.Quote(protocol, 100))

@@ -12,13 +12,13 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // A store is a client of one kind of object store. Its errors contain the status of the answer: see
@@ -86,7 +86,7 @@ type Bucket struct {
 // URL contains options: s3://models/llama?region=eu-central-1. ctx governs all requests of the
 // bucket.
 func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error) {
-	parsed, named := rawURL, arn.FindString(rawURL)
+	parsed, named := rawURL, arn().FindString(rawURL)
 	if named != "" { // url.Parse would not accept it as a host
 		parsed = "s3://arn" + strings.TrimPrefix(rawURL, named)
 	}
@@ -112,7 +112,7 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 
 // arn matches the URL of an access point, or of a bucket of an outpost, without the key:
 // s3://arn:aws:s3:…/mine/key.
-var arn = regexp.MustCompile(`^s3://arn:[^?]*?[:/](accesspoint|bucket)[:/][^:/?]+`)
+var arn = lazyregexp.New(`^s3://arn:[^?]*?[:/](accesspoint|bucket)[:/][^:/?]+`)
 
 // options returns the values of the options in a query. An option that is not among known is an
 // error.

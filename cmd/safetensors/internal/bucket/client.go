@@ -8,12 +8,12 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // stall is the longest time for which a connection may receive nothing. S3 takes minutes to
@@ -100,7 +100,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-var secretHeader = regexp.MustCompile(`(?i)^authorization$|token$|^x-identity-header$`)
+var secretHeader = lazyregexp.New(`(?i)^authorization$|token$|^x-identity-header$`)
 
 // secrets returns a Replacer that removes the credentials of a request from a text.
 func secrets(r *http.Request) *strings.Replacer {
@@ -111,7 +111,7 @@ func secrets(r *http.Request) *strings.Replacer {
 		}
 	}
 	for name, values := range r.Header {
-		if secretHeader.MatchString(name) {
+		if secretHeader().MatchString(name) {
 			for _, field := range strings.FieldsFunc(values[0], func(c rune) bool { return strings.ContainsRune(" ,:=", c) }) {
 				hide(field)
 			}

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"golang.org/x/oauth2"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -38,8 +38,8 @@ func status(err error) int {
 }
 
 var (
-	errorCode = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9.]{0,63}$`)
-	loginCode = regexp.MustCompile(`AADSTS[0-9]+`) // the code in an error of Microsoft's login
+	errorCode = lazyregexp.New(`^[A-Za-z][A-Za-z0-9.]{0,63}$`)
+	loginCode = lazyregexp.New(`AADSTS[0-9]+`) // the code in an error of Microsoft's login
 )
 
 // refused returns an error of a client as a storeError. It returns nil for nil.
@@ -63,7 +63,7 @@ func refused(err error) error {
 		if login.RawResponse != nil {
 			status = login.RawResponse.StatusCode
 		}
-		return loginError(status, loginCode.FindString(login.Error()), err)
+		return loginError(status, loginCode().FindString(login.Error()), err)
 	case errors.As(err, &token):
 		return loginError(token.Response.StatusCode, token.ErrorCode, err)
 	case errors.As(err, &azure):
@@ -112,7 +112,7 @@ func oneLine(err error) string {
 func described(status int, code, message string) string {
 	text := fmt.Sprintf("%d %s", status, http.StatusText(status))
 	const unknown = "UnknownError" // Amazon's client uses this code for an answer without a code
-	if !errorCode.MatchString(code) || code == strings.ReplaceAll(http.StatusText(status), " ", "") || code == unknown {
+	if !errorCode().MatchString(code) || code == strings.ReplaceAll(http.StatusText(status), " ", "") || code == unknown {
 		return text
 	}
 	text += ": " + code

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
@@ -61,7 +61,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	case strings.Contains(name, "://") && !bucket.IsURL(name):
 		scheme, rest, _ := strings.Cut(name, "://") // the rest may contain a signature
 		if scheme == "hf" {
-			repo := repository.FindString(rest)
+			repo := repository().FindString(rest)
 			return nil, usage("cannot write to hf:// URLs: write a folder, which hf upload puts on the hub: hf upload %s FOLDER", cmp.Or(repo, "OWNER/NAME"))
 		}
 		return nil, usage("cannot write to %s:// URLs, only to files, folders and buckets (s3://, gs://, azblob://)", scheme)
@@ -103,7 +103,7 @@ func almost(name string) string {
 	return ""
 }
 
-var repository = regexp.MustCompile(`^[\w.-]+/[\w.-]+`)
+var repository = lazyregexp.New(`^[\w.-]+/[\w.-]+`)
 
 // Aligned returns d with the setting that the data buffer of files starts at a multiple of align
 // bytes. align must be a power of two.

@@ -3,10 +3,10 @@ package dest
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // Split assigns tensors to shards of at most maxBytes, or to one shard if maxBytes is 0. It names
@@ -34,7 +34,7 @@ func Numbered[T any](shards map[string]T, stem string) (named map[string]T, inde
 
 // totalParameters matches the entry total_parameters in the metadata of an index that NewIndex
 // makes.
-var totalParameters = regexp.MustCompile(`(?m)^( *"total_parameters": )\d+,?\n`)
+var totalParameters = lazyregexp.New(`(?m)^( *"total_parameters": )\d+,?\n`)
 
 // IndexOf returns the text of the index of shards. If parameters is positive, it replaces
 // total_parameters; if it is negative, the index has no total_parameters.
@@ -45,9 +45,9 @@ func IndexOf(headers map[string]*safetensors.Header, parameters int64) ([]byte, 
 	}
 	switch {
 	case parameters > 0:
-		index.Metadata = totalParameters.ReplaceAll(index.Metadata, fmt.Appendf(nil, "${1}%d,\n", parameters))
+		index.Metadata = totalParameters().ReplaceAll(index.Metadata, fmt.Appendf(nil, "${1}%d,\n", parameters))
 	case parameters < 0:
-		index.Metadata = totalParameters.ReplaceAll(index.Metadata, nil)
+		index.Metadata = totalParameters().ReplaceAll(index.Metadata, nil)
 	}
 	return index.AppendBinary(nil)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
 )
@@ -37,19 +38,19 @@ func LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 // dialects are the kinds of adapters that peft does not write. They are recognized by the names of
 // their tensors.
 var dialects = []struct {
-	name  *regexp.Regexp
+	name  func() *regexp.Regexp
 	known string
 }{
-	{regexp.MustCompile(`\.lora_(down|up)(\.weight)?$|^lora_(unet|te\d?|transformer|prior)_`), "kohya: lora_down, alpha"},
-	{regexp.MustCompile(`\.(hada|lokr|oft|glora|dylora)_`), "LyCORIS: LoHa, LoKr and others"},
-	{regexp.MustCompile(`lora(_linear_layer)?\.(down|up)\.weight$|^(unet|transformer|text_encoder(_\d)?|prior|diffusion_model)\..*\.lora_[AB]\.weight$`), "diffusers: unet, transformer, text_encoder"},
+	{lazyregexp.New(`\.lora_(down|up)(\.weight)?$|^lora_(unet|te\d?|transformer|prior)_`), "kohya: lora_down, alpha"},
+	{lazyregexp.New(`\.(hada|lokr|oft|glora|dylora)_`), "LyCORIS: LoHa, LoKr and others"},
+	{lazyregexp.New(`lora(_linear_layer)?\.(down|up)\.weight$|^(unet|transformer|text_encoder(_\d)?|prior|diffusion_model)\..*\.lora_[AB]\.weight$`), "diffusers: unet, transformer, text_encoder"},
 }
 
 // Dialect returns the kind of an adapter whose tensors have these names, or "" if peft may have
 // written it.
 func Dialect(names []string) string {
 	for _, d := range dialects {
-		if slices.ContainsFunc(names, d.name.MatchString) {
+		if slices.ContainsFunc(names, d.name().MatchString) {
 			return d.known
 		}
 	}
@@ -57,11 +58,11 @@ func Dialect(names []string) string {
 }
 
 // adapterName matches the names of the factors A and B of an adapter.
-var adapterName = regexp.MustCompile(`\.lora_(A|B|embedding_A|embedding_B)(\.|$)`)
+var adapterName = lazyregexp.New(`\.lora_(A|B|embedding_A|embedding_B)(\.|$)`)
 
 // IsAdapter reports whether tensors with these names belong to an adapter, and not to a model.
 func IsAdapter(names []string) bool {
-	return Dialect(names) != "" || slices.ContainsFunc(names, adapterName.MatchString)
+	return Dialect(names) != "" || slices.ContainsFunc(names, adapterName().MatchString)
 }
 
 // An Adapted is a model into which an adapter is merged.

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // A header describes the array that follows it in a .npy file.
@@ -77,10 +77,10 @@ func readHeader(r io.Reader) (*header, error) {
 // These expressions match the literals of Python that a header may have. None of them matches a
 // list, which is refused.
 var (
-	dict  = regexp.MustCompile(`^\s*\{((?s:.*))\}\s*$`)
-	entry = regexp.MustCompile(`^\s*('[^'\\]*'|"[^"\\]*")\s*:\s*('[^'\\]*'|"[^"\\]*"|\w+|\([^()]*\)|\[(?s:.*))\s*(?:,|$)`)
-	tuple = regexp.MustCompile(`^\(\s*(?:(?:\d+L?\s*,\s*)+(?:\d+L?\s*)?)?\)$`) // Python 2 wrote long integers with an L
-	digit = regexp.MustCompile(`\d+`)
+	dict  = lazyregexp.New(`^\s*\{((?s:.*))\}\s*$`)
+	entry = lazyregexp.New(`^\s*('[^'\\]*'|"[^"\\]*")\s*:\s*('[^'\\]*'|"[^"\\]*"|\w+|\([^()]*\)|\[(?s:.*))\s*(?:,|$)`)
+	tuple = lazyregexp.New(`^\(\s*(?:(?:\d+L?\s*,\s*)+(?:\d+L?\s*)?)?\)$`) // Python 2 wrote long integers with an L
+	digit = lazyregexp.New(`\d+`)
 )
 
 // parseHeader parses the dict, which must have exactly the keys descr, fortran_order and shape.
@@ -96,12 +96,12 @@ func parseHeader(text string) (*header, error) {
 			return nil
 		},
 	}
-	inner := dict.FindStringSubmatch(text)
+	inner := dict().FindStringSubmatch(text)
 	if inner == nil {
 		return nil, errors.New("it is not a dict")
 	}
 	for rest := inner[1]; strings.TrimSpace(rest) != ""; {
-		found := entry.FindStringSubmatch(rest)
+		found := entry().FindStringSubmatch(rest)
 		if found == nil {
 			return nil, fmt.Errorf("%.200q instead of 'KEY': VALUE", rest)
 		}
@@ -125,10 +125,10 @@ func parseHeader(text string) (*header, error) {
 // parseShape parses a tuple of integers. (1) is not a tuple but a number in Python, and an error.
 func parseShape(v string) ([]int, error) {
 	shape, bad := []int{}, fmt.Errorf("the shape is %.200q, not a tuple of integers", v)
-	if !tuple.MatchString(v) {
+	if !tuple().MatchString(v) {
 		return nil, bad
 	}
-	for _, digits := range digit.FindAllString(v, -1) {
+	for _, digits := range digit().FindAllString(v, -1) {
 		n, err := strconv.ParseUint(digits, 10, strconv.IntSize-1)
 		if err != nil || digits[0] == '0' && digits != "0" {
 			return nil, bad

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // A Glob selects names. In a Glob, * stands for any characters, ? for one character, and [a-z] for
@@ -19,12 +21,12 @@ type Glob struct {
 }
 
 // globPart matches a part of a Glob: a wildcard, or plain text.
-var globPart = regexp.MustCompile(`[*?]|\[[^\]]+\]|[^*?[]+|\[`)
+var globPart = lazyregexp.New(`[*?]|\[[^\]]+\]|[^*?[]+|\[`)
 
 // ParseGlob parses a Glob.
 func ParseGlob(text string) (Glob, error) {
 	open := false
-	expression := globPart.ReplaceAllStringFunc(text, func(part string) string {
+	expression := globPart().ReplaceAllStringFunc(text, func(part string) string {
 		switch {
 		case part == "*":
 			return ".*"
@@ -191,12 +193,12 @@ func ParseRename(text string) (Rename, error) {
 }
 
 // special matches text with a special meaning in a replacement of sed or of package regexp.
-var special = regexp.MustCompile(`(?s)\\.|[&$]`)
+var special = lazyregexp.New(`(?s)\\.|[&$]`)
 
 // replacement translates a replacement of sed to one of package regexp. groups is the number of
 // groups of the expression.
 func replacement(text string, groups int) (to string, err error) {
-	to = special.ReplaceAllStringFunc(text, func(s string) string {
+	to = special().ReplaceAllStringFunc(text, func(s string) string {
 		escaped, ok := strings.CutPrefix(s, `\`)
 		switch {
 		case s == "&":

@@ -164,7 +164,7 @@ func (c *Comparison) Draw(w io.Writer, origin Origin) error {
 	shown := *c
 	shown.Metadata = c.Metadata[:min(len(c.Metadata), maxRows)]
 	data.Comparison = &shown
-	return pages.ExecuteTemplate(w, "comparison", data)
+	return pages().ExecuteTemplate(w, "comparison", data)
 }
 
 // byChange returns the indices of the pairs that differ, sorted by their change in descending

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
@@ -55,29 +56,32 @@ var style string
 //go:embed script.js
 var script string
 
-var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes":  term.Bytes,
-	"count":  term.Count,
-	"number": func(n int) string { return term.Count(int64(n)) },
-	"name":   term.Name, "clean": term.Clean,
-	"short":   func(s string) string { return term.Quote(s, term.ValueLimit) },
-	"shape":   term.Shape,
-	"exact":   exact,
-	"figure":  figure,
-	"percent": percent,
-	"bars":    bars,
-	"zeroIn":  zeroIn,
-	"tallest": tallest,
-	"style":   func() template.CSS { return template.CSS(style) },
+// pages returns the templates of the two pages, which its first call parses.
+var pages = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"bytes":  term.Bytes,
+		"count":  term.Count,
+		"number": func(n int) string { return term.Count(int64(n)) },
+		"name":   term.Name, "clean": term.Clean,
+		"short":   func(s string) string { return term.Quote(s, term.ValueLimit) },
+		"shape":   term.Shape,
+		"exact":   exact,
+		"figure":  figure,
+		"percent": percent,
+		"bars":    bars,
+		"zeroIn":  zeroIn,
+		"tallest": tallest,
+		"style":   func() template.CSS { return template.CSS(style) },
 
-	// Even if a name passes for HTML, the policy of a page lets browsers load nothing, and run only
-	// the script of this package.
-	"script": func() template.JS { return template.JS(script) },
-	"scriptHash": func() string {
-		sum := sha256.Sum256([]byte(script))
-		return base64.StdEncoding.EncodeToString(sum[:])
-	},
-}).Parse(page))
+		// Even if a name passes for HTML, the policy of a page lets browsers load nothing, and run only
+		// the script of this package.
+		"script": func() template.JS { return template.JS(script) },
+		"scriptHash": func() string {
+			sum := sha256.Sum256([]byte(script))
+			return base64.StdEncoding.EncodeToString(sum[:])
+		},
+	}).Parse(page))
+})
 
 // Checkpoint writes the page of a checkpoint with these tensors. total is the summary of all
 // values.
@@ -116,7 +120,7 @@ func Checkpoint(w io.Writer, origin Origin, source string, tensors []Tensor, tot
 	if data.Left() > 0 {
 		data.Rest = restOfCheckpoint(tensors, kinds, listed)
 	}
-	return pages.ExecuteTemplate(w, "checkpoint", data)
+	return pages().ExecuteTemplate(w, "checkpoint", data)
 }
 
 // compareNames orders names as people do, so that layers.2 comes before layers.10.

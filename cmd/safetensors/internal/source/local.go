@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // orOnTheHub adds advice to an error if the name may be one of the hub: how to write it.
@@ -22,7 +22,7 @@ func orOnTheHub(name string, err error) error {
 	}
 	_, owner := os.Stat(filepath.Dir(name))
 	onHub := hubName(name)
-	if onHub == "" && errors.Is(owner, fs.ErrNotExist) && repository.MatchString(name) {
+	if onHub == "" && errors.Is(owner, fs.ErrNotExist) && repository().MatchString(name) {
 		onHub = "hf://" + name
 	}
 	if onHub != "" {
@@ -32,15 +32,15 @@ func orOnTheHub(name string, err error) error {
 }
 
 // repository matches names that a repository on the hub may have.
-var repository = regexp.MustCompile(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
+var repository = lazyregexp.New(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
 
 // hubPage matches the URLs that people copy from a browser, or mistype for hf://.
-var hubPage = regexp.MustCompile(`^(?:hf:/?|(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)([\w-][\w.-]*/[\w-][\w.-]*)(?:/(?:tree|blob)/([^/?#]+)(/[^?#]*)?)?/?$`)
+var hubPage = lazyregexp.New(`^(?:hf:/?|(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)([\w-][\w.-]*/[\w-][\w.-]*)(?:/(?:tree|blob)/([^/?#]+)(/[^?#]*)?)?/?$`)
 
 // hubName returns the hf:// URL for the page of a repository, or of a file in it. It returns "" for
 // any other name.
 func hubName(name string) string {
-	m := hubPage.FindStringSubmatch(name)
+	m := hubPage().FindStringSubmatch(name)
 	if m == nil || strings.HasPrefix(m[1], "api/") || strings.HasPrefix(m[1], "datasets/") || strings.HasPrefix(m[1], "spaces/") {
 		return ""
 	}

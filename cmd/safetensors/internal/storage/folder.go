@@ -8,13 +8,13 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/hub"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // maxSideFile is the size in bytes of the largest file next to weights that is read. The
@@ -189,16 +189,16 @@ func (f *Folder) Pinned() (pins []Pin) {
 
 // indexName matches the names of indexes, including that of a variant:
 // x.safetensors.index.fp16.json.
-var indexName = regexp.MustCompile(`(\.\w+)\.index(\.[A-Za-z]\w*)?\.json$`)
+var indexName = lazyregexp.New(`(\.\w+)\.index(\.[A-Za-z]\w*)?\.json$`)
 
 // IsIndex reports whether a file is an index of safetensors files, judging by its name.
 func IsIndex(name string) bool {
-	match := indexName.FindStringSubmatch(name)
+	match := indexName().FindStringSubmatch(name)
 	return match != nil && match[1] == ".safetensors"
 }
 
 // IsTorchIndex reports whether a file is an index of files of torch.save, judging by its name.
 func IsTorchIndex(name string) bool {
-	match := indexName.FindStringSubmatch(name)
+	match := indexName().FindStringSubmatch(name)
 	return match != nil && format.ByName(match[1]) == format.Torch
 }
