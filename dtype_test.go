@@ -77,7 +77,7 @@ func TestDTypeSizes(t *testing.T) {
 	_, ok := dtypes[0].bytes(0)
 	require.False(t, ok)
 	for d := range DTypes() {
-		require.False(t, dtypes[d].padded, "%v", d)
+		require.False(t, dtypes[d].padded, "%v is the first padded dtype: CONTRIBUTING.md says what has to round up for it", d)
 	}
 }
 

@@ -198,7 +198,7 @@ func (e *expression) step(x twin) twin {
 	case op == 8:
 		return x.convert(e, []DType{F64, F32, BF16, F16, F8_E4M3}[e.choose(5)])
 	case op == 9:
-		return x.cast(e, DType(1+e.choose(int(U64))))
+		return x.cast(e, dtypes[e.choose(len(dtypes))])
 	}
 	return x.watch()
 }
@@ -275,10 +275,13 @@ func reversed(n int) []int {
 	return dims
 }
 
+// dtypes holds all dtypes, from which expressions choose.
+var dtypes = slices.Collect(DTypes())
+
 // requireExpression reads a random expression in every way.
 func requireExpression(t *testing.T, seed uint64, raw []byte) twin {
 	e := &expression{TB: t, raw: raw, random: rand.New(rand.NewPCG(seed, 1))}
-	dtype, n := DType(1+e.choose(int(U64))), 1+e.choose([]int{24, 720}[e.choose(2)])
+	dtype, n := dtypes[e.choose(len(dtypes))], 1+e.choose([]int{24, 720}[e.choose(2)])
 	shape := e.shape(n)
 	if dtype.Bits() < 8 { // rows of whole bytes
 		shape = append(shape, 4)

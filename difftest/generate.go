@@ -77,9 +77,12 @@ func (g *generator) header() (text string, size uint64) {
 // names end in a number in a header, so that they are unique.
 var names = []string{"", "a", "é", "日本", "😀", "\U0010ffff", "\uffff", "\u2028", "\x7f", "\x00", "\x1f", "\b\f\n\r\t", `"`, `\`, "/", metadataKey, "dtype", "e\u0301"}
 
+// dtypes holds all dtypes.
+var dtypes = slices.Collect(safetensors.DTypes())
+
 // entry returns the entry of a tensor that starts at an offset, and its end.
 func (g *generator) entry(begin uint64) (text string, end uint64) {
-	dtype := safetensors.DType(1 + g.IntN(int(safetensors.U64)))
+	dtype := dtypes[g.IntN(len(dtypes))]
 	var shape []uint64
 	n := uint64(1)
 	for range g.IntN(4) {
