@@ -217,7 +217,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"error":    endless(403, "<Error><Message>", item),
 		"elements": says(200, "<R><Name>models</Name>"+strings.Repeat("<Contents/>", 1<<17)+"</R>"),
 	} {
-		for _, scheme := range []string{"s3", "gs", "azblob"} {
+		for scheme := range stores {
 			t.Run(name+" "+scheme, func(t *testing.T) {
 				server := httptest.NewServer(answer)
 				t.Cleanup(server.Close)
@@ -265,7 +265,7 @@ func endless(status int, start, more string) http.HandlerFunc {
 // TestOtherAnswers: what is not done is not said to be done by 200 and a page of a login.
 func TestOtherAnswers(t *testing.T) {
 	for _, page := range []string{"<html></html>", "<html>", "no XML", ""} {
-		for _, scheme := range []string{"s3", "gs", "azblob"} {
+		for scheme := range stores {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				io.Copy(io.Discard, r.Body)
 				switch {
