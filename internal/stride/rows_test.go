@@ -56,6 +56,32 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// TestTiles transposes matrices of all sizes around those of a square, so that the result ends where
+// memory ends, and then so that it starts where memory starts. Beyond both any access is a fault.
+func TestTiles(t *testing.T) {
+	src, dst := fenced(t, 8), fenced(t, 8)
+	for i := range src {
+		src[i] = byte(i*7 ^ i>>8*31)
+	}
+	for _, run := range []int{1, 2, 4, 8} {
+		for rows := 1; rows <= 35; rows++ {
+			for columns := 1; columns <= 35; columns++ {
+				size := rows * columns * run
+				loops := []Loop{{int64(columns), int64(run)}, {int64(rows), int64(columns * run)}}
+				for _, from := range [][]byte{src[:size], src[len(src)-size:]} {
+					want := naive(from, int64(run), loops, 0, int64(rows*columns))
+					for _, to := range [][]byte{dst[:size], dst[len(dst)-size:]} {
+						clear(dst)
+						Gather(to, from, int64(run), loops, 0)
+						require.True(t, string(want) == string(to), "%d rows of %d runs of %d bytes", rows, columns, run)
+						require.Equal(t, bytes.Count(dst, []byte{0}), len(dst)-size+bytes.Count(to, []byte{0}), "bytes outside of the result")
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestLostPage: a fault in the middle of copyRows is a panic that says where, as it is
 // with a mapped file that somebody has truncated.
 func TestLostPage(t *testing.T) {

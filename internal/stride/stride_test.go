@@ -102,7 +102,7 @@ func bench(b *testing.B, name string, bytes int64, f func()) {
 
 // BenchmarkTranspose compares the transposition of a matrix with a copy of it.
 func BenchmarkTranspose(b *testing.B) {
-	const side = 6144
+	const side = 8192
 	for _, run := range []int64{1, 2, 4, 8} {
 		src, dst := make([]byte, side*side*run), make([]byte, side*side*run)
 		bench(b, fmt.Sprintf("copy-%d", run), side*side*run, func() { copy(dst, src) })

@@ -6,14 +6,15 @@ const (
 	// second-level cache.
 	side = 512
 
-	// A tile takes four cache lines of the source from each row, and fills four cache lines of the
-	// result for each column, because adjacent lines arrive sooner than others. A tile is first
+	// A tile takes four cache lines of the source from each row, because adjacent lines arrive sooner
+	// than others, and fills up to eight cache lines of the result for each column. A tile is first
 	// copied to a buffer: the rows of a matrix often start at multiples of a power of two, where
 	// their lines evict one another from the first-level cache. The copy also prefetches the rows
 	// of the next tile.
-	tileSide = 4 * 64
-	rowPitch = tileSide
-	tileRows = 128 // largest number of rows of a tile
+	tileSide   = 4 * 64 // size of a row in bytes
+	tileHeight = 8 * 64 // size of a column in bytes,
+	tileRows   = 128    // but with at most so many rows
+	rowPitch   = tileSide
 )
 
 // A buffer holds the rows of a tile.
@@ -39,7 +40,7 @@ func block(dst, src []byte, run int, rows, columns loop, buf *buffer) {
 		}
 		return
 	}
-	height, width := min(tileSide/run, tileRows), tileSide/run
+	height, width := min(tileHeight/run, tileRows), tileSide/run
 	for j := 0; j < columns.n; j += width {
 		n := min(width, columns.n-j)
 		for i := 0; i < rows.n; i += height {
@@ -57,34 +58,22 @@ func block(dst, src []byte, run int, rows, columns loop, buf *buffer) {
 					Line(buf[k*rowPitch:], row, run, columns.from, n)
 				}
 			}
-			tile(dst[i*run+j*int(columns.to):], int(columns.to), buf[:], run, m, n)
+			tile(dst[i*run+j*int(columns.to):], int(columns.to), buf, run, m, n)
 		}
 	}
 }
 
 // tile transposes m rows of n runs. The runs have 1, 2, 4 or 8 bytes, and the rows start rowPitch
 // bytes apart in src. The columns start pitch bytes apart in dst.
-func tile(dst []byte, pitch int, src []byte, run, m, n int) {
-	per := 8 / run // number of runs in a word, and of columns transposed at a time
-	rows, columns := m/per*per, n/per*per
-	if run == 8 {
-		columns = 0 // runs of 8 bytes are copied one by one
-	}
-	for j := 0; j < columns; j += per {
-		d, s := dst[j*pitch:], src[j*run:]
-		switch run { // calling these funcs through a variable would put the buffer on the heap
-		case 1:
-			strip1(d, pitch, s, rows*run)
-		case 2:
-			strip2(d, pitch, s, rows*run)
-		case 4:
-			strip4(d, pitch, s, rows*run)
+func tile(dst []byte, pitch int, src *buffer, run, m, n int) {
+	rows, columns := squares(dst, pitch, src, run, m, n)
+	for j := range n {
+		first := rows // that is still missing in this column
+		if j >= columns {
+			first = 0
 		}
-		for k := 0; k < per && rows < m; k++ { // the last rows
-			Line(d[k*pitch+rows*run:], s[rows*rowPitch+k*run:], run, rowPitch, m-rows)
+		if first < m {
+			Line(dst[j*pitch+first*run:], src[first*rowPitch+j*run:], run, rowPitch, m-first)
 		}
-	}
-	for j := columns; j < n; j++ { // the last columns
-		Line(dst[j*pitch:], src[j*run:], run, rowPitch, m)
 	}
 }

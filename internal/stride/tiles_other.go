@@ -1,6 +1,30 @@
+//go:build purego || !amd64
+
 package stride
 
 import "encoding/binary"
+
+// squares does the same as tile, but only for the first rows and columns, as many as it returns: it
+// transposes squares whose rows have 8 bytes.
+func squares(dst []byte, pitch int, src *buffer, run, m, n int) (rows, columns int) {
+	per := 8 / run // number of runs in a word, and of columns transposed at a time
+	if run == 8 || m < per || n < per {
+		return 0, 0
+	}
+	rows, columns = m/per*per, n/per*per
+	for j := 0; j < columns; j += per {
+		d, s := dst[j*pitch:], src[j*run:]
+		switch run { // calling these funcs through a variable would put the buffer on the heap
+		case 1:
+			strip1(d, pitch, s, rows*run)
+		case 2:
+			strip2(d, pitch, s, rows*run)
+		case 4:
+			strip4(d, pitch, s, rows*run)
+		}
+	}
+	return rows, columns
+}
 
 // A strip consists of a few columns of a tile, which one func transposes. It transposes squares
 // whose rows have 8 bytes in registers. In dst a column has size bytes, a multiple of 8, and
