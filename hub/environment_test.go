@@ -84,7 +84,8 @@ func TestEndpointThatIsNoURL(t *testing.T) {
 	}
 }
 
-// TestOffline opens what the cache holds, and sends nothing for the rest.
+// TestOffline opens what the cache holds, and sends nothing for the rest. If the cache has only some
+// shards of a model, the error ends with the others.
 func TestOffline(t *testing.T) {
 	s := newServer(t)
 	s.add("/owner/name/resolve/main/other.safetensors", craft(100, 99))
@@ -92,12 +93,13 @@ func TestOffline(t *testing.T) {
 	cache := newCache(t)
 	folder := filepath.Join(cache, "models--owner--name", "snapshots", commitTwo, "unet")
 	require.NoError(t, safetensors.WriteShards(folder, map[string]safetensors.Tensor{"a": ones(t, 4), "b": ones(t, 4)}, nil, 4))
+	writeFile(t, craft(100, 10), cache, "models--owner--part", "snapshots", commitOne, "model-00001-of-00002.safetensors")
 	for _, variable := range []string{"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
 		setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache, variable: "1", "HF_ENDPOINT": s.URL})
 		for _, c := range []struct {
 			repo, revision, file string
 			elements             int64
-			text                 string
+			text, absent         string
 		}{
 			{repo: "owner/name", elements: 11},
 			{repo: "owner/name", revision: commitOne, elements: 10},
@@ -107,6 +109,8 @@ func TestOffline(t *testing.T) {
 			{repo: "owner/name", revision: "v1", text: `"owner/name" at revision "v1" is not in the cache `},
 			{repo: "owner/other", text: `"owner/other" at revision "main" is not in the cache `},
 			{repo: "owner/other", file: modelFile, text: `"model.safetensors" of "owner/other" at revision "main" is not in the cache `},
+			{repo: "owner/part", revision: commitOne, text: "the model of owner/part at revision " + commitOne + " is not in the cache ",
+				absent: ": 1 of 2 shards is missing: model-00002-of-00002.safetensors"},
 		} {
 			open := func() (*safetensors.File, error) { return Open(t.Context(), c.repo, c.revision) }
 			if c.file != "" {
@@ -122,6 +126,7 @@ func TestOffline(t *testing.T) {
 			require.ErrorIs(t, err, fs.ErrNotExist)
 			require.ErrorContains(t, err, "safetensors: HF_HUB_OFFLINE is set: ")
 			require.ErrorContains(t, err, c.text+cache)
+			require.True(t, strings.HasSuffix(err.Error(), c.absent), "%v", err)
 			require.NotContains(t, err.Error(), "no such file")
 		}
 	}
