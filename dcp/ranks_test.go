@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -156,6 +157,25 @@ func TestRankCopies(t *testing.T) {
 	require.ErrorContains(t, err, `tensor "x": it differs between the ranks that have it: piece [0:300,0:300] in a is not equal to that in b`)
 	require.ErrorAs(t, err, new(*safetensors.FormatError))
 	require.False(t, errors.Is(err, fs.ErrNotExist))
+}
+
+// TestEarlyCopies: copies of small tensors are compared when the folder is opened, until as many bytes are
+// read as the limit allows.
+func TestEarlyCopies(t *testing.T) {
+	all := box{[]int{0}, []int{2}}
+	pieces := make([]*piece, 3)
+	for i := range pieces {
+		x := must(safetensors.NewTensor(safetensors.U8, []int{2}, []uint8{1, uint8(i)}))
+		pieces[i] = &piece{all, all, x, strconv.Itoa(i)}
+	}
+	early := int64(2*len(pieces)) + 1
+	_, err := sameOf("x", pieces, &early)
+	require.ErrorContains(t, err, "it differs between the ranks that have it")
+	require.EqualValues(t, 1, early)
+	late, err := sameOf("x", pieces, &early)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, early)
+	require.Error(t, errorOf(safetensors.Append[byte](nil, late.tensor)))
 }
 
 // TestRankFileAlone: package torch does not take the part of one rank for a tensor, even where a
