@@ -114,3 +114,19 @@ func TestEveryFault(t *testing.T) {
 		})
 	}
 }
+
+// requireFaults lets each operation that Check needs fail in turn: the error comes out of it, and no finding.
+func requireFaults(t *testing.T, fsys fs.FS) {
+	t.Helper()
+	for n := int64(0); ; n++ {
+		f := &faultyFS{FS: fsys}
+		f.left.Store(n)
+		found, err := checkpoint.Check(f, ".")
+		if f.left.Load() >= 0 { // nothing failed
+			require.Positive(t, n)
+			return
+		}
+		require.ErrorIs(t, err, errFaulty, "operation %d", n)
+		require.Empty(t, found, "operation %d", n)
+	}
+}

@@ -168,6 +168,33 @@ func TestTiedHeads(t *testing.T) {
 	}
 }
 
+// TestTiedTensors: a tensor that only files of torch.save have is compared with the tensors of its shape in both
+// formats, until the data of 100 have been compared. A read that fails is an error and not a finding.
+func TestTiedTensors(t *testing.T) {
+	for name, c := range map[string]struct {
+		tensors int
+		tied    map[string]float32
+		want    int
+	}{
+		"the last of 100":     {100, map[string]float32{"x": 99}, 0},
+		"the last of 101":     {101, map[string]float32{"x": 100}, 1},
+		"two in 100 readings": {99, map[string]float32{"x": 98, "y": 0}, 0},
+		"two in 101 readings": {100, map[string]float32{"x": 99, "y": 0}, 1},
+	} {
+		values := make(map[string]float32)
+		for i := range c.tensors {
+			values[fmt.Sprintf("t%03d", i)] = float32(i)
+		}
+		both := maps.Clone(values)
+		maps.Copy(both, c.tied)
+		fsys := files(map[string]string{"config.json": "{}", "model.safetensors": weights(t, values), "pytorch_model.bin": torchFile(t, both)})
+		require.Len(t, check(t, fsys), c.want, name)
+	}
+	values := map[string]float32{"a": 1}
+	requireFaults(t, files(map[string]string{"config.json": "{}", "model.safetensors": weights(t, values),
+		"pytorch_model.bin": torchFile(t, map[string]float32{"a": 1, "b": 1})}))
+}
+
 // torchFile returns a file of torch.save with tensors like those of weights.
 func torchFile(t *testing.T, values map[string]float32) string {
 	var b bytes.Buffer

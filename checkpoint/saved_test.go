@@ -109,6 +109,7 @@ func TestLoRAPairs(t *testing.T) {
 func TestCacheRefs(t *testing.T) {
 	cache := map[string]string{"refs/main": "aa\n", "refs/refs/pr/1": "bb", "blobs/x": "", "snapshots/aa/model.safetensors": weights(t, map[string]float32{"a": 1}), "snapshots/bb/config.json": "{}"}
 	require.Empty(t, check(t, files(cache)))
+	requireFaults(t, files(cache))
 	cache["refs/refs/pr/1"] = "cc"
 	found := check(t, files(cache))
 	require.Equal(t, []string{`missing: the snapshot "cc" is missing, which "refs/refs/pr/1" names: without a network the revision is not found`}, found)
