@@ -144,11 +144,12 @@ func TestPackedStorage(t *testing.T) {
 	require.ErrorContains(t, err, "too large for this file: its tensors repeat the same data too often")
 }
 
-// virtual is a file of zeros after its head. It counts the bytes that are read.
+// virtual is a file of zeros after its head. It counts the reads, and the bytes that are read.
 type virtual struct {
-	head []byte
-	size int64
-	read atomic.Int64
+	head  []byte
+	size  int64
+	read  atomic.Int64
+	calls atomic.Int64
 }
 
 func (v *virtual) ReadAt(p []byte, off int64) (int, error) {
@@ -158,6 +159,7 @@ func (v *virtual) ReadAt(p []byte, off int64) (int, error) {
 		copy(p[:n], v.head[off:])
 	}
 	v.read.Add(n)
+	v.calls.Add(1)
 	if n < int64(len(p)) {
 		return int(n), io.EOF
 	}
@@ -198,7 +200,8 @@ func TestTransposedMemory(t *testing.T) {
 }
 
 // TestFarApart: elements that are far apart, and repeated, are read without what is between them,
-// and once, into a buffer of fixed size. The storages are claimed, up to 2⁵⁹ bytes.
+// and once, into a buffer of fixed size. The storages are claimed, up to 2⁵⁹ bytes. Windows that overlap are
+// read at once.
 func TestFarApart(t *testing.T) {
 	const rows, columns = 24 << 10, 4000
 	n := int64(1 << 57)
@@ -209,23 +212,30 @@ func TestFarApart(t *testing.T) {
 		elements       int64
 		shape, strides string
 		want           int64 // bytes of the elements that are read
+		calls          int64 // number of reads; 0: any
 	}{
-		"two":      {n, nums(2, 2), nums(n-2, 0), 2 * 4},
-		"four":     {n, nums(2, 2, 2, 2), nums(n/2, 0, n/4, 0), 4 * 4},
-		"overlap":  {n, nums(3, 2, 2), nums(n/4, n/4, 0), 6 * 4},
-		"expanded": {rows * columns, nums(rows, 4), nums(columns, 0), rows * 4},
-		"repeated": {n, nums(256, 2, 64<<10), nums(0, n-2, 0), 2 * 4 * 128}, // once for each MiB of the result
+		"two":      {n, nums(2, 2), nums(n-2, 0), 2 * 4, 0},
+		"four":     {n, nums(2, 2, 2, 2), nums(n/2, 0, n/4, 0), 4 * 4, 0},
+		"overlap":  {n, nums(3, 2, 2), nums(n/4, n/4, 0), 6 * 4, 0},
+		"expanded": {rows * columns, nums(rows, 4), nums(columns, 0), rows * 4, 0},
+		"repeated": {n, nums(256, 2, 64<<10), nums(0, n-2, 0), 2 * 4 * 128, 0}, // once for each MiB of the result
+		"nearer":   {n, nums(64<<10, 2), nums(0, 64<<10), 2 * 4, 0},
+		"windows":  {n, nums(3, 200, 300), nums(30_000, 100, 1), 4 * (2*30_000 + 199*100 + 300), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVirtual(test.elements, test.shape, test.strides)
 			c := must(openAll(v, v.size, ""))
 			v.read.Store(0)
+			v.calls.Store(0)
 			w := c.tensors["w"]
 			memory := testplatform.Allocated(func() { require.Equal(t, w.Size(), must(w.WriteTo(io.Discard))) })
 			if !testplatform.RaceEnabled { // the detector has a sync.Pool drop what it gets
 				require.Less(t, memory, uint64(64<<20))
 			}
 			require.LessOrEqual(t, v.read.Load(), test.want)
+			if test.calls > 0 {
+				require.Equal(t, test.calls, v.calls.Load())
+			}
 		})
 	}
 }
