@@ -144,6 +144,9 @@ func TestIrregularFiles(t *testing.T) {
 	fsys["model.safetensors"] = &fstest.MapFile{Mode: fs.ModeNamedPipe | 0o666}
 	found := check(t, fsys)
 	require.Equal(t, []string{`unreadable: "model.safetensors" cannot be read: it is not a regular file`}, found)
+	fsys = files(map[string]string{"model.safetensors": weights(t, map[string]float32{"a": 1})})
+	fsys["config.json"] = &fstest.MapFile{Mode: fs.ModeNamedPipe | 0o666}
+	require.Equal(t, []string{`unreadable: "config.json" cannot be read: it is not a regular file`}, check(t, fsys))
 	if runtime.GOOS == "windows" {
 		return
 	}

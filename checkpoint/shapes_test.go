@@ -129,15 +129,53 @@ const gpt2 = `
 func TestLayersWithoutConfig(t *testing.T) {
 	model, _ := shaped(t, `
 		model.layers.*.self_attn.q_proj.weight model.layers.*.self_attn.o_proj.weight 8x8
+		model.layers.*.self_attn.q_proj.bias 8
 		model.layers.*.self_attn.k_proj.weight model.layers.*.self_attn.v_proj.weight 4x8
 		model.layers.*.mlp.gate_proj.weight model.layers.*.mlp.up_proj.weight 12x8
 		model.layers.*.mlp.down_proj.weight 8x12
 		model.layers.*.input_layernorm.weight model.layers.*.post_attention_layernorm.weight model.norm.weight 8
 		model.embed_tokens.weight 11x8`)
-	config := `{"model_type":"qwen3","num_attention_heads":2,"num_key_value_heads":1,"num_hidden_layers":2}`
-	require.Empty(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})))
-	model["model.layers.1.mlp.up_proj.weight"] = zeros(t, 13, 8)
-	found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
-	require.Len(t, found, 1)
-	require.Contains(t, found[0], `that all layers are alike, but "model.layers.0.mlp.up_proj.weight" has [12 8] and "model.layers.1.mlp.up_proj.weight" has [13 8]`)
+	odd := maps.Clone(model)
+	odd["model.layers.1.mlp.up_proj.weight"] = zeros(t, 13, 8)
+	for _, config := range []string{
+		`"model_type":"qwen3","num_attention_heads":2,"num_key_value_heads":1`,
+		`"model_type":"llama","num_attention_heads":2,"num_key_value_heads":1`,
+		`"model_type":"llama","hidden_size":8,"num_key_value_heads":1`,
+		`"model_type":"llama","hidden_size":8,"num_attention_heads":0,"num_key_value_heads":0`,
+		`"model_type":"llama","hidden_size":8,"num_attention_heads":3,"num_key_value_heads":1`,
+	} {
+		judged := func(model map[string]safetensors.Tensor) []string {
+			return check(t, files(map[string]string{"config.json": "{" + config + `,"num_hidden_layers":2}`, "model.safetensors": written(t, model)}))
+		}
+		require.Empty(t, judged(model), config)
+		found := judged(odd)
+		require.Len(t, found, 1, config)
+		require.Contains(t, found[0], `that all layers are alike, but "model.layers.0.mlp.up_proj.weight" has [12 8] and "model.layers.1.mlp.up_proj.weight" has [13 8]`)
+	}
+}
+
+// TestNamesLikeLayers: what stands in place of the number of a layer may be a name, or a number that no model has.
+func TestNamesLikeLayers(t *testing.T) {
+	model, _ := shaped(t, gpt2)
+	for _, name := range []string{"a", "b", "-1", "100001", "99999999999999999999"} {
+		model["h."+name+".weight"] = zeros(t, 8)
+	}
+	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"gpt2","n_embd":8,"n_head":2,"n_layer":2}`, "model.safetensors": written(t, model)})))
+}
+
+// TestManyStacks: up to 64 stacks of layers are judged.
+func TestManyStacks(t *testing.T) {
+	one, _ := shaped(t, gpt2)
+	for n, want := range map[int]int{64: 1, 65: 0} {
+		model := make(map[string]safetensors.Tensor)
+		for i := range n {
+			for name, x := range one {
+				model[fmt.Sprintf("m%d.%s", i, name)] = x
+			}
+		}
+		delete(model, "m7.h.1.ln_1.weight")
+		delete(model, "m7.h.1.ln_1.bias")
+		found := check(t, files(map[string]string{"config.json": `{"model_type":"gpt2","n_layer":2}`, "model.safetensors": written(t, model)}))
+		require.Len(t, found, want, "%d stacks", n)
+	}
 }

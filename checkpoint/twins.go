@@ -103,7 +103,7 @@ func isHead(name string) bool {
 // tied reports whether a tensor that only the files of torch.save have equals a tensor that both sets have, and
 // the model may tie the two. Each tensor whose data it compares takes one from left; at 0 it returns false.
 func (d *directory) tied(s, other *set, tensor string, config *modelConfig, left *int) (bool, error) {
-	if config.Tie != nil && !*config.Tie || *left == 0 {
+	if config.Tie != nil && !*config.Tie {
 		return false, nil
 	}
 	file := other.where[tensor]
@@ -113,10 +113,10 @@ func (d *directory) tied(s, other *set, tensor string, config *modelConfig, left
 		if s.where[name] == "" || have.dtype != want.dtype || !slices.Equal(have.shape, want.shape) {
 			continue
 		}
-		if *left--; *left < 0 {
-			*left = 0
-			break
+		if *left == 0 {
+			return false, nil
 		}
+		*left--
 		differing, err := d.compareFiles(file, other.where[name], []string{tensor}, []string{name}, 1)
 		if err != nil || len(differing) == 0 {
 			return err == nil, err
