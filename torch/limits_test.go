@@ -302,9 +302,11 @@ func TestOneOperation(t *testing.T) {
 	all.Wait()
 }
 
-// TestDepthOfCount: tensors are counted down to a depth, below which no container is looked into.
+// TestDepthOfCount: tensors are counted, and dicts with tensors found, down to a depth, below which no
+// container is looked into.
 func TestDepthOfCount(t *testing.T) {
 	value := any(&tensor{})
+	dicts := any(&pickle.Dict{Entries: []pickle.Entry{{Key: "w", Value: value}}})
 	for depth := 1; depth <= maxDepth+2; depth++ {
 		value = &pickle.List{Items: []any{value}}
 		want := 1
@@ -312,6 +314,12 @@ func TestDepthOfCount(t *testing.T) {
 			want = 0
 		}
 		require.Equal(t, want, newContained().tensorsIn(value), "%d lists", depth)
+		dicts = &pickle.Dict{Entries: []pickle.Entry{{Key: "k", Value: dicts}}}
+		var found []string
+		for d := range newContained().dicts(dicts, true) {
+			found = append(found, d.key)
+		}
+		require.Equal(t, depth < maxDepth, len(found) > 0, "%d dicts", depth)
 	}
 }
 
