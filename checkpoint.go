@@ -40,7 +40,7 @@ var endings = variant.Endings{fileSuffix}
 func openCheckpoint(in folder, name string) (*File, error) {
 	const tries = 10
 	c := choose(in, name)
-	again := false // the choice was the same as before
+	again := false // whether the choice was the same as before
 	for i := 1; ; i++ {
 		f, err := c.open(in)
 		if i == tries || !errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +59,7 @@ func openCheckpoint(in folder, name string) (*File, error) {
 type choice struct {
 	name  string   // name of a file, of an index, or of the directory with a set
 	set   []string // the files of a set of shards without an index
-	index []byte   // text of the index, nil if name is not one
+	index []byte   // text of the index; nil if name is not the name of an index
 	err   error    // nil, or the error for a name that is not a checkpoint
 }
 
@@ -183,7 +183,8 @@ func noWeights(in folder, dir string, names []string) error {
 	return prefix.Absent{Err: fmt.Errorf("no %s file in it, %s", fileSuffix, others+packageIn(names))}
 }
 
-// packageIn names the package that reads files of other formats in a folder.
+// packageIn returns the end of an error about files without a model: the name of the package that
+// reads such files, or "" if there is none.
 func packageIn(names []string) string {
 	for _, other := range []struct {
 		reads   string

@@ -38,7 +38,7 @@ func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error
 
 // A computed is the origin of a computed tensor: the func that produces its data.
 type computed struct {
-	size int64                // size of the result in bytes, not 0 where it is needed
+	size int64                // size of the result in bytes
 	fill func(b []byte) error // fills b with the bytes that a file holds
 }
 

@@ -22,7 +22,7 @@ func Concat(dim int, tensors ...Tensor) (Tensor, error) {
 // its own: its pieces have them. Equal concats belong to the same tensor.
 type concat struct {
 	dim    int
-	pieces []Tensor // at least two; none without elements, none a concat along dim
+	pieces []Tensor // at least two; each has elements, and none is a concat along dim
 	ends   []int    // the index along dim at which each piece ends, increasing
 }
 
@@ -51,7 +51,7 @@ func concatenate(dim int, tensors []Tensor) (Tensor, error) {
 		}
 	}
 	switch len(pieces) {
-	case 0: // no elements, and the shape of the sum
+	case 0: // no tensor has elements; shape has the sum of their lengths along dim
 		t := tensors[0]
 		return Tensor{dtype: t.dtype, shape: shape, origin: &source{mem: []byte{}}}, nil
 	case 1:

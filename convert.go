@@ -27,7 +27,7 @@ func (t Tensor) Convert(d DType) (Tensor, error) {
 	return t, nil
 }
 
-// convertsTo says which dtypes Convert takes for a tensor of dtype d, for an error.
+// convertsTo returns a text for errors: the dtypes to which Convert converts a tensor of dtype d.
 func convertsTo(d DType) string {
 	var targets []string
 	for to := range DTypes() {

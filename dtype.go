@@ -72,12 +72,12 @@ var dtypes = [...]dtypeRow{
 // A dtypeRow describes a dtype.
 type dtypeRow struct {
 	name   string
-	order  uint16       // position in the reference; numbers have gaps, so that a row fits between two
-	bits   uint8        // size of an element
+	order  uint16       // position in the order of the reference; there are gaps, so that a row fits between two
+	bits   uint8        // size of an element in bits
 	kind   reflect.Kind // Go type of an element; 0 where an element is not a whole byte
-	raw    reflect.Kind // unsigned integer of the element's size; 0 as above
+	raw    reflect.Kind // unsigned integer with the size of an element; 0 where an element is not a whole byte
 	float  float.Format // format in which elements are converted; None if they never are
-	padded bool         // whether a tensor ends with unused bits where its elements do not fill its last byte; otherwise there is no such tensor
+	padded bool         // whether a tensor may end with unused bits in its last byte; otherwise its elements must fill whole bytes
 }
 
 // bytes returns the size of n elements in bytes. ok is false if no tensor has so many: the row
@@ -110,7 +110,7 @@ func compareDTypes(a, b DType) int {
 // valid reports whether d is one of the constants.
 func (d DType) valid() bool { return 0 < d && int(d) < len(dtypes) }
 
-// known returns d, or 0, whose row of dtypes is empty, if d is invalid.
+// known returns d, or 0 if d is invalid. The row of dtypes for 0 is empty.
 func (d DType) known() DType {
 	if d.valid() {
 		return d

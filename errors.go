@@ -21,7 +21,7 @@ type FormatError struct {
 	Tensor string // the tensor at fault, "" if none
 	Reason string // the rule, with the numbers found and expected
 
-	truncated bool // the input ends too early
+	truncated bool // whether the input ends too early
 }
 
 // Unwrap returns [io.ErrUnexpectedEOF] if the file ends too early, otherwise nil.

@@ -91,8 +91,8 @@ func loadFile(name string) (*File, error) {
 	return newFile(t, src), nil
 }
 
-// openFileFS opens a file in an fs.FS. A file that cannot be read by offset is read to its end,
-// where an entry of a zip archive checks its sum.
+// openFileFS opens a file in an fs.FS. A file that cannot be read by offset is read to its end, since
+// an entry of a zip archive verifies its checksum only there.
 func openFileFS(fsys fs.FS, name string) (*File, error) {
 	file, size, err := osfile.OpenFS(fsys, name)
 	if err != nil {

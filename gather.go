@@ -15,7 +15,7 @@ type gather struct {
 	loops []stride.Loop // outermost loop first; all have N ≥ 2
 }
 
-// add puts a loop into the innermost one, and merges the two if possible.
+// add adds l as the innermost loop, and merges it with the loop around it if possible.
 func (g *gather) add(l stride.Loop) {
 	if k := len(g.loops) - 1; k >= 0 && g.loops[k].Stride == l.N*l.Stride {
 		g.loops[k] = stride.Loop{N: g.loops[k].N * l.N, Stride: l.Stride}
@@ -135,7 +135,8 @@ func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 	}
 }
 
-// runAt returns the offset at which a run starts, by its number.
+// runAt returns the offset in bytes at which a run starts, from the start of the first one. number
+// counts the runs from 0, in the order of the result.
 func (g *gather) runAt(number int64) int64 {
 	off := int64(0)
 	for i := len(g.loops) - 1; i >= 0; i-- {

@@ -184,8 +184,8 @@ func (t *table) checkLayout() error {
 	return nil
 }
 
-// headerEndsAt reports whether an offset may be the end of the header in somebody's count: with or
-// without the header length before it, and the spaces after it.
+// headerEndsAt reports whether an offset may be the end of the header as a faulty writer counted
+// it: with or without the header length before the text, and with or without the spaces after it.
 func (t *table) headerEndsAt(off int64) bool {
 	text := int64(len(strings.TrimRight(t.text, " ")))
 	return text <= off && off <= t.size()

@@ -110,8 +110,8 @@ func (p *parser) learn(k *known, start int) bool {
 // canonicalOffsets. It exceeds everything they read, so that each needs only one bounds check.
 const window = 64
 
-// canonicalDType reads from the closing quote of the name to the opening bracket
-// of the shape.
+// canonicalDType reads the text from the closing quote of the name to the opening bracket of the
+// shape. It returns the position after that text, or 0 if the text is not canonical.
 func (p *parser) canonicalDType(at int) int {
 	const before, after = `":{"dtype":"`, `","shape":[`
 	b := p.Text[at:][:window]
@@ -126,7 +126,8 @@ func (p *parser) canonicalDType(at int) int {
 	return at + len(before) + n + len(after)
 }
 
-// canonicalShape reads the dimensions and the closing bracket.
+// canonicalShape reads the dimensions and the closing bracket. It returns the position after them,
+// or 0 if they are not canonical.
 func (p *parser) canonicalShape(at int) int {
 	if p.Text[at] == ']' {
 		return at + 1
@@ -153,7 +154,8 @@ func (p *parser) canonicalShape(at int) int {
 	return 0
 }
 
-// canonicalOffsets reads the data offsets and the end of the entry.
+// canonicalOffsets reads the data offsets and the end of the entry. It returns the position after
+// them, or 0 if they are not canonical.
 func (p *parser) canonicalOffsets(at int, e *entry) int {
 	const after = `]}`
 	if len(p.Text)-at < window {

@@ -62,7 +62,7 @@ func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
 	for key, value := range metadata {
 		n += len(key) + len(value) + len(`"":"",`)
 	}
-	const offset = 16 // digits
+	const offset = 16 // number of digits of an offset
 	for i := range tensors {
 		n += len(tensors[i].Name) + len(tensors[i].DType.String()) + 6*len(tensors[i].Shape) + 2*offset
 		n += len(`"":{"dtype":"","shape":[],"data_offsets":[,]},`)

@@ -16,13 +16,13 @@ type parser struct {
 	jsonscan.Scanner
 	t         table
 	tensor    jsonscan.Span // name of the tensor whose entry is being read, for errors
-	scattered bool          // some entry does not start where the one before it ends
-	sawMeta   bool          // __metadata__ was read, perhaps null
-	first     int           // index in t.dims of the first dimension,
-	dtype     DType         // and dtype, of the last entry
-	end       int64         // end offset of the last canonical entry,
-	endText   jsonscan.Span // and its digits in the text
-	slow      bool          // the fast path is never taken: tests compare the two
+	scattered bool          // whether some entry does not start where the one before it ends
+	sawMeta   bool          // whether __metadata__ was read, even if its value is null
+	first     int           // index in t.dims of the first dimension of the last entry
+	dtype     DType         // dtype of the last entry
+	end       int64         // end offset of the last canonical entry
+	endText   jsonscan.Span // digits of end in the text
+	slow      bool          // whether the fast path is never taken; tests set it to compare both paths
 	known     [64]known     // texts of recent canonical entries, each in the slot that knownAt chooses
 }
 
@@ -99,7 +99,8 @@ func (p *parser) header() error {
 	return p.End("the header")
 }
 
-// metadata reads the value of __metadata__, which is what name holds: an object of strings, or null.
+// metadata reads the value of __metadata__: an object of strings, or null. name is the place of that
+// key in the text, for errors.
 func (p *parser) metadata(name jsonscan.Span) error {
 	if p.sawMeta {
 		return p.Fail(p.Pos, "duplicate %s", metadataKey)
@@ -162,7 +163,7 @@ func (p *parser) fields(e *entry) error {
 		case "data_offsets":
 			field, err = 2, p.readOffsets(e)
 		default:
-			return p.Skip(2) // depth: within the header and the entry
+			return p.Skip(2) // 2 is the depth of the value: it is in an entry of the header
 		}
 		if err == nil && seen[field] {
 			err = p.Fail(int(key.Off)-1, "duplicate field %q", p.Bytes(key))

@@ -122,8 +122,8 @@ func (p *indexParser) index() error {
 	return nil
 }
 
-// metadata reads the value of metadata, which may be of any type. Of an object the
-// strings are noted.
+// metadata reads the value of metadata, which may be of any type. If it is an object, metadata
+// records its string values.
 func (p *indexParser) metadata() error {
 	p.Space()
 	start := p.Pos
@@ -160,7 +160,7 @@ func checkIndexMetadata(text []byte) error {
 func (p *indexParser) note(key jsonscan.Span) error {
 	p.Space()
 	if p.Pos == len(p.Text) || p.Text[p.Pos] != '"' {
-		return p.Skip(2) // depth: within the index and its metadata
+		return p.Skip(2) // 2 is the depth of the value: it is in the metadata of the index
 	}
 	value, err := p.String("a string")
 	p.w.notes = append(jsonscan.Reserve(&p.Scanner, p.w.notes, 1, len(`"":"",`)), member{key, value})
@@ -205,8 +205,8 @@ func localName(name string) bool {
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// indexText reads the text of an index; of one beyond the limit, it reads one byte more than the
-// limit.
+// indexText reads the text of an index. It reads at most one byte more than maxIndexLength, so that
+// parseIndex refuses a text that is too long.
 func indexText(index io.Reader) ([]byte, error) {
 	text, err := readGrowing("the index", index, maxIndexLength+1)
 	if err == io.EOF {

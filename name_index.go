@@ -14,7 +14,7 @@ type nameIndex struct {
 	mask  uint32   // selects index+1 in a slot; the other bits are bits of the hash
 }
 
-// newNameIndex returns the index of n names. If a name occurs twice, duplicate is the number of
+// newNameIndex returns the index of n names. If a name occurs twice, duplicate is the index of
 // its second occurrence, otherwise -1.
 func newNameIndex(n int, name func(int) string) (x nameIndex, duplicate int) {
 	if n == 0 {

@@ -57,7 +57,7 @@ func (r *resultPool) enter(n int64) (leave func()) {
 // then get waits for room, and returns nil once *stopped is true. Otherwise it never waits,
 // because the reader cannot finish with other results before it has this one.
 func (r *resultPool) get(n int64, stopped *bool) ([]uint64, error) {
-	const small = 1 << 20 // size in bytes up to which memory may be larger than twice the result
+	const small = 1 << 20 // memory of at most this many bytes may be reused even if it is more than twice as large as the result
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.freed.L == nil { // set only once: another goroutine may be waiting

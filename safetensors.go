@@ -33,7 +33,7 @@ type part struct {
 func Join(files ...*File) (*File, error) {
 	f, err := join(files)
 	if broken := (*FormatError)(nil); errors.As(err, &broken) {
-		err = errors.New(broken.Error()) // the caller chose the files, whose bytes are not at fault
+		err = errors.New(broken.Error()) // not a FormatError: each file is sound, and the caller chose them
 	}
 	return f, prefixed(err)
 }
@@ -41,7 +41,7 @@ func Join(files ...*File) (*File, error) {
 // join is Join for the files of one checkpoint, where a duplicate name is a FormatError.
 func join(files []*File) (*File, error) {
 	f := &File{metadata: func() map[string]string { return nil }}
-	size := int64(0) // Header gives all data consecutive offsets
+	size := int64(0) // size in bytes of all data, to which File.Header gives consecutive offsets
 	for i, file := range files {
 		if file == nil {
 			return nil, fmt.Errorf("files[%d] to join is nil", i)

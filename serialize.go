@@ -223,7 +223,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	for k := p.first; k < p.last; k++ {
 		dst := o.part(p, b, k)
 		if len(dst) == 0 {
-			continue // no range is empty
+			continue // ReadRanges must not get an empty range
 		}
 		s, ok := o.streams[k].(*storedStream)
 		if !ok || s.src.ranges == nil || !s.plain() || src != nil && s.src != src {

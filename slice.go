@@ -10,11 +10,11 @@ import (
 // A Range selects indices of one dimension. All, Span, From and At make one, and By sets its
 // step. The zero Range is All().
 type Range struct {
-	bounded     bool // selects from start up to stop, or up to the end of the dimension if open is set
+	bounded     bool // whether it selects from start up to stop, or up to the end of the dimension if open is set
 	open        bool
-	drop        bool // selects only start, and drops the dimension
+	drop        bool // whether it selects only start, and drops the dimension
 	start, stop int
-	step        int // above 1, or 0 for a step of 1; -1 is an error when the Range is used
+	step        int // above 1, or 0 for a step of 1; -1 marks an invalid step, which is an error when the Range is used
 }
 
 // All selects a whole dimension.
@@ -157,7 +157,7 @@ func (t Tensor) sliced(selected []selection) (Tensor, error) {
 // If n > 0, 0 ≤ first ≤ first + (n-1)×step < size.
 type selection struct {
 	first, n, step int
-	drop           bool // the dimension is dropped
+	drop           bool // whether the dimension is dropped
 }
 
 // Part returns the i-th of n equal parts of t along dimension dim, 0 ≤ i < n. n must
@@ -215,7 +215,7 @@ func (t Tensor) around(off, n int64) (part Tensor, at int64) {
 		ranges = append(ranges, At(int(first)))
 	}
 	part, err := t.slice(ranges)
-	if err != nil { // the elements are stored in less than a byte, and converted
+	if err != nil { // the part would start within a byte: converted elements may be stored in less than one
 		return t, off
 	}
 	return part, at

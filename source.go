@@ -30,8 +30,9 @@ type RangeReader interface {
 // has in flight: enough to hide the latency of a disk, and some of the latency of a network.
 const readers = 16
 
-// rangeSize is the number of bytes of one read of a RangeReader, if more are needed. So many
-// readers hide the round trips without more memory than mostInFlight.
+// rangeSize is the number of bytes in one read of a RangeReader, unless fewer are left. As many
+// concurrent reads as readers hide the latency of round trips, and take less memory than
+// mostInFlight.
 const rangeSize = mem.BlockSize / 2
 
 // reads limits the number of reads in flight where blocks are read concurrently, each in several
@@ -185,7 +186,7 @@ type exactReader interface {
 
 func (s *source) readAt(dst []byte, off int64) error {
 	switch r := s.r.(type) {
-	case exactReader: // a stream, whose errors contain the range
+	case exactReader: // a stream, whose errors already contain the range of bytes
 		return r.readAt(dst, off)
 	case *os.File:
 		if len(dst) > mem.BufferSize { // the kernel itself reads ahead of smaller reads, which come in order
@@ -261,7 +262,7 @@ type mapping struct {
 func (m *mapping) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		p := recover() // for a fault, a runtime.Error with the address
+		p := recover() // a fault is a runtime.Error that has the address
 		if fault, ok := p.(interface{ Addr() uintptr }); ok && mem.Contains(m.bytes, fault.Addr()) {
 			err = errFault
 		} else if p != nil {

@@ -54,7 +54,7 @@ func (all streams) workers() int {
 	return n
 }
 
-// block returns the largest block of all streams.
+// block returns the largest block of all streams, in bytes.
 func (all streams) block() int64 {
 	n := int64(mem.BufferSize)
 	for _, s := range all {
@@ -86,7 +86,7 @@ func readBlock(s stream, dst []byte, fresh bool, pos, n int64) error {
 	return s.readAt(dst[pos:][:n], pos)
 }
 
-// errRefused stands for the error of a writer.
+// errRefused stands for the error of a writer, which writeStream returns in its place.
 var errRefused = errors.New("the writer failed")
 
 // writeStream writes all size bytes of s to w. Errors of w are returned unchanged, others with

@@ -74,12 +74,12 @@ func (all *computations) ahead() (stop func()) {
 	go func() {
 		defer running.Done()
 		for _, c := range all.list {
-			if c.unread.Load() == 0 { // it has no elements, or was read already
+			if c.unread.Load() == 0 { // the tensor has no elements, or its result was read already
 				continue
 			}
 			words, err := all.memory.get(c.size, &stopped)
 			if err != nil {
-				continue // as readAt will report
+				continue // readAt returns this error
 			}
 			if words == nil {
 				return
@@ -87,7 +87,7 @@ func (all *computations) ahead() (stop func()) {
 			running.Add(1)
 			go func() {
 				defer running.Done()
-				c.compute(words) // readAt reports its error
+				c.compute(words) // readAt returns the error
 			}()
 		}
 	}()
@@ -140,7 +140,7 @@ func (c *computation) read(n int64) {
 // A computedStream produces the bytes of a computed tensor, or those that a slice of it selects.
 type computedStream struct {
 	*computation
-	cached bool         // a cache frees the result, not the last read
+	cached bool         // whether a cache frees the result, and not the last read
 	same   storedStream // the same part of the result; its source is set by resolve
 }
 
@@ -169,7 +169,7 @@ func (s *computedStream) read(n int64) {
 
 func (s *computedStream) block() int64 {
 	if s.same.plain() {
-		return mem.BlockSize // lends its bytes
+		return mem.BlockSize // the stream lends its bytes, so they need not stay in the cache
 	}
 	return mem.BufferSize
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// stream returns the stream of the pieces, row by row.
+// stream returns a stream that reads each row piece by piece.
 func (c *concat) stream(all *computations, cached *cache) (stream, error) {
 	j := &joinedStream{starts: make([]int64, len(c.pieces)+1)}
 	rows := outerSize(c.dim, c.pieces[0].shape)

@@ -14,8 +14,8 @@ type storedStream struct {
 	src        *source
 	off        int64   // where the first element starts in the data buffer
 	from       *gather // the bytes to gather from there on; nil if they are contiguous
-	transposed bool    // the elements are not in the order of the source
-	held       bool    // the source is held open until release
+	transposed bool    // whether the elements are in another order than in the source
+	held       bool    // whether the source is held open until release
 	dtypes     []DType // the dtype in the source, then each dtype to convert to; nil if nothing is converted
 	bytes      int64   // size of the stream in bytes, after conversion
 	limit      reads   // limit of the operation, if the source is a reader
@@ -43,8 +43,8 @@ func (s *storedStream) release() {
 	}
 }
 
-// workers returns fewer for memory than for a reader: copies from memory are bound by the
-// processors, reads from a reader by latency.
+// workers returns a smaller number for memory than for a reader: processors limit the copies from
+// memory, and latency limits the reads from a reader.
 func (s *storedStream) workers() int {
 	switch {
 	case s.src.inMemory() || s.src.mapped != nil && s.from != nil:
@@ -74,8 +74,8 @@ func (s *storedStream) takes(n int64) int64 {
 	return n + s.block()
 }
 
-// share returns the number of bytes that each of several goroutines produces at a time: fewer if
-// they are gathered in memory, which takes longer than a copy.
+// share returns the number of bytes that each of several goroutines produces at a time. It is
+// smaller if the bytes are gathered in memory, which takes longer than a copy.
 func (s *storedStream) share() int64 {
 	switch {
 	case s.transposed:
@@ -141,7 +141,7 @@ func (s *storedStream) produce(dst []byte, pos int64) error {
 	}
 	group := int64(s.dtypes[len(s.dtypes)-1].Bits()) // size in bytes of 8 elements, which fill whole bytes in every dtype
 	for len(dst) > 0 {
-		before := pos % group // bytes of the group before pos
+		before := pos % group // number of bytes of the group that come before pos
 		n := int64(len(dst)) / group * group
 		if pos+int64(len(dst)) == s.bytes {
 			n = int64(len(dst)) // the last group may be short
@@ -215,7 +215,8 @@ func (s *storedStream) convertChunks(dst []byte, first, n int64) error {
 	return nil
 }
 
-// convertChunk converts the elements in in from dtype to dtype. in may be the first half of c.
+// convertChunk converts the elements of in, from each dtype of s to the next, into dst. in may be the
+// first half of c.
 func (s *storedStream) convertChunk(dst, in []byte, c *chunk) {
 	n := len(in) * 8 / s.dtypes[0].Bits()
 	last := len(s.dtypes) - 1
@@ -259,7 +260,7 @@ func (s *storedStream) tell(pos, n int64) error {
 			from, to := int64(s.dtypes[w.at].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
 			before, _ := scaled(pos, from, to)
 			end, _ := scaled(pos+n, from, to)
-			n = end - before // over all positions the sum is exactly the size of the tensor
+			n = end - before // rounded so that the calls for all positions together count exactly the size of the tensor
 		}
 		for n > 0 {
 			part := min(n, math.MaxInt) // an int may have 32 bits

@@ -23,7 +23,7 @@ func (from *through) stream(t Tensor, all *computations, cached *cache) (stream,
 		return part.stream(all, cached)
 	}
 	outer := new(throughStream)
-	innerCache := cached // if outer itself is read in any order, the stream that reads it frees all
+	innerCache := cached // if outer is itself read in any order, its reader also frees the memory of inner
 	if innerCache == nil {
 		innerCache = &outer.cached
 	}

@@ -27,7 +27,7 @@ type transposedStream struct {
 	step  int64 // size of a step in bytes, after conversion
 
 	memory *resultPool
-	cached bool // parts stay in memory while there is room, until a cache frees them
+	cached bool // whether parts stay in memory while there is room, until a cache frees them
 	mu     sync.Mutex
 	parts  map[int64]*transposedPart // parts in memory, by the index of their first step
 }
@@ -50,7 +50,7 @@ func newTransposedStream(s *storedStream, all *computations, cached *cache) *tra
 		size /= l.N
 		wanted := int64(mostInMemory)
 		if !slices.ContainsFunc(loops[i+1:], func(inner stride.Loop) bool { return inner.Stride > l.Stride }) {
-			wanted = mem.BlockSize // no inner loop has a longer stride, so that small parts suffice
+			wanted = mem.BlockSize // no loop within this one has a longer stride, so that small parts suffice
 		}
 		if t.loop, t.most = i, min(max(1, wanted/size), l.N); size <= wanted {
 			break
@@ -151,7 +151,7 @@ func (t *transposedStream) part(first, steps int64) *transposedPart {
 	stored.join()
 	size := t.from.run
 	for _, i := range slices.Backward(order) {
-		loops[i].Stride = size // in memory
+		loops[i].Stride = size // in memory, where the part is stored without gaps
 		size *= loops[i].N
 	}
 	inMemory := gather{run: t.from.run}

@@ -98,7 +98,8 @@ const (
 	pythonPickle = "a Python pickle"
 )
 
-// packagesFor names the packages that read files of a kind, after the error that says which kind it is.
+// packagesFor returns the end of an error about a file of another kind: the names of the packages
+// that read such files, or "" if there are none.
 func packagesFor(kind string) string {
 	if kind == zipArchive || kind == pythonPickle {
 		return "; " + variant.PackagesRead

@@ -38,7 +38,7 @@ func view[T Element](t Tensor) ([]T, error) {
 	}
 	src, ok := t.origin.(*source)
 	if !ok {
-		src = new(source) // which has no memory and is open
+		src = new(source) // a source that has no memory, and is never closed
 	}
 	if err := src.open(); err != nil {
 		return nil, src.failed(t.off, err)
@@ -188,7 +188,7 @@ func exactFloats(d DType) (types []string) {
 }
 
 // seenAs converts t, whose elements do not have type T, to the dtype of T if that is exact.
-// Otherwise it returns an error, which is err or says how to round.
+// Otherwise it returns an error. If Convert can convert t, the error wraps err and recommends that.
 func seenAs[T Element](t Tensor, err error) (Tensor, error) {
 	d := floatOf[T]()
 	switch {

@@ -22,7 +22,7 @@ type Writer struct {
 	err     error
 
 	file *osfile.Atomic // the file of Create, otherwise nil
-	buf  *bufio.Writer  // buffer in front of file; it is w then
+	buf  *bufio.Writer  // buffer in front of file, and then also w; nil if there is no file
 }
 
 // NewWriter writes the header of a file to w and returns a Writer for the data, in the order of
@@ -158,8 +158,7 @@ func (w *Writer) Close() error {
 
 var errWriterClosed = prefixed(errors.New("the Writer is closed"))
 
-// complete checks that all bytes of the current tensor were written. Then there is no current
-// tensor.
+// complete checks that all bytes of the current tensor were written, and ends that tensor.
 func (w *Writer) complete() error {
 	if w.err != nil {
 		return w.err
