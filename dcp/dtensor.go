@@ -48,7 +48,7 @@ func (m *meshes) shareOf(e rankfile.Entry, file *rankfile.File) (s *share, err e
 	}
 	s = &share{place: place{rank: -1}}
 	s.kind, _ = rankfile.IsPart(e.Part)
-	whole, _ := e.Part.Args[2].(pickle.Tuple) // class, dtype, size, …
+	whole, _ := e.Part.Args[2].(pickle.Tuple) // arguments of the constructor: class, dtype, size, and others
 	if len(whole) < 3 {
 		return nil, fmt.Errorf("a %s of %s", s.kind, pickle.Describe(e.Part.Args[2]))
 	}

@@ -18,7 +18,7 @@ func torchFields(v any, class string) (fields *pickle.Dict, ok bool) {
 	}
 	state := o.State
 	if slots, isPair := state.(pickle.Tuple); isPair && len(slots) == 2 && slots[0] == nil {
-		state = slots[1] // the second item has the attributes
+		state = slots[1] // for a class with __slots__, Python writes the pair (None, attributes)
 	}
 	fields, ok = state.(*pickle.Dict)
 	return fields, ok

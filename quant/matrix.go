@@ -188,7 +188,8 @@ func (m *matrix) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return w.flush()
 }
 
-// A window is a block of the result that covers pieces of several ranges.
+// A window is a block of the result that is computed in one step for pieces of several ranges, which
+// are close to each other.
 type window struct {
 	m             *matrix
 	batch         int

@@ -79,7 +79,7 @@ func layoutsOf(tensors map[string]safetensors.Tensor, config []byte) (_ map[stri
 	}
 	all := make(map[string]Layout, 3*len(modules))
 	for name := range tensors {
-		if _, ok := rest[name]; !ok { // then there is at least one module
+		if _, ok := rest[name]; !ok { // rest lacks a tensor only if there is a module
 			all[name] = Layout{Method: cmp.Or(c.named, modules[0].layout.methods[0])}
 		}
 	}

@@ -26,7 +26,7 @@ type quantizer struct {
 	size   int64 // size of a band in bytes
 }
 
-// An arithmetic has constants of a dtype that targets or scales may have.
+// An arithmetic holds constants of the dtype of a target, or of the dtype of its scales.
 type arithmetic struct {
 	format float.Format
 	eps    float32 // scale of a block of zeros, torch.finfo(dtype).eps

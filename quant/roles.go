@@ -6,8 +6,8 @@ type role uint8
 const (
 	values        role = iota
 	zeros              // are subtracted from the values
-	scales             // multiply the differences
-	biases             // are added to the products
+	scales             // multiply the differences of values and zeros
+	biases             // are added to the products of values and scales
 	index              // contains the group of each input column
 	shape              // contains the shape of the result
 	divisor            // divides the scales

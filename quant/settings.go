@@ -63,7 +63,7 @@ func (b *block) UnmarshalJSON(text []byte) error {
 func (own *settings) takeSymmetry(s *section) {
 	for _, key := range []struct {
 		name   string
-		middle bool // value of the key if they are in the middle
+		middle bool // value of the key that means that zero points are in the middle
 	}{{"zero_point", false}, {"sym", true}} {
 		if value := take[*bool](s, key.name); value != nil {
 			is := *value == key.middle

@@ -17,7 +17,8 @@ type element struct {
 	dtype safetensors.DType // 0 if safetensors has no such dtype
 }
 
-// elementOf returns the element for a dtype of PyTorch. It passes ok on.
+// elementOf returns the element for a dtype of PyTorch. It returns ok unchanged, so that its
+// arguments can be the results of torchtype's funcs.
 func elementOf(t torchtype.Type, ok bool) (element, bool) {
 	e := element{Type: t}
 	if e.dtype.UnmarshalText([]byte(t.Safetensors)) != nil && t.Name == "float4_e2m1fn_x2" {
@@ -236,7 +237,7 @@ func checkState(attributes any) error {
 // quantised values.
 func holdsCodes(t *tensor, attributes any) bool {
 	if pair, ok := attributes.(pickle.Tuple); ok && len(pair) > 0 {
-		attributes = pair[0] // the second item has the slots
+		attributes = pair[0] // for a class with __slots__, Python writes a pair: the attributes, then the slots
 	}
 	d, ok := attributes.(*pickle.Dict)
 	if !ok {
