@@ -118,7 +118,7 @@ func isFamily(method string) bool {
 }
 
 // familiesOf returns the families whose parts an adapter has. AdaLoRA has the parts of LoRA and one more, which
-// tells the two apart.
+// distinguishes the two.
 func familiesOf(s *set) (of []family) {
 	names := sortedNames(s.where)
 	for _, f := range families {

@@ -8,8 +8,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// sideConfigs are the names of configs without which libraries do not open what they are beside, and in which they find
-// nothing about tensors.
+// sideConfigs are the names of configs that libraries need to open the files beside them, but that do not describe
+// tensors.
 var sideConfigs = []string{schedulerFile, "sentence_bert_config.json", "config_sentence_transformers.json"}
 
 // configNames are the names of the files that are read, other than weights and indexes.

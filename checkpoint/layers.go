@@ -44,7 +44,7 @@ var (
 	twoNorms  = weightsOf("input_layernorm", "post_attention_layernorm")
 	ofDecoder = weightsOf("embed_tokens", "norm")
 
-	// attentionOfBART is without the bias of k_proj, which Whisper lacks.
+	// attentionOfBART omits the bias of k_proj, which Whisper does not have.
 	attentionOfBART = []string{"q_proj.weight", "q_proj.bias", "k_proj.weight", "v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias"}
 	layerOfBART     = slices.Concat(below("self_attn.", attentionOfBART), withBias("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"))
 	layerOfCLIP     = slices.Concat(below("self_attn.", attentionOfBART), withBias("layer_norm1", "layer_norm2", "mlp.fc1", "mlp.fc2"))
@@ -145,8 +145,8 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 				continue
 			}
 			for _, name := range l.missing(where, prefix, have, count, quantised) {
-				// A tied embedding may be stored as the head, and QianfanOCR has its embedding beside the encoder
-				// that has its layers.
+				// An embedding that is tied to the head may be stored as the head. In QianfanOCR the embedding is
+				// beside the encoder that contains the layers, and not within it.
 				missing[name] = (!isEmbedding(name) || !tied) && (at == 0 || where[outer(prefix)+strings.TrimPrefix(name, prefix)] == "")
 			}
 			if !quantised {
@@ -222,8 +222,8 @@ func (l *layout) cutLayer(name string) (prefix string, number int, rest string, 
 }
 
 const (
-	maxStacks  = 64      // stacks of one layout in a model; a model with more is not judged by the layout
-	maxMissing = 100_000 // missing tensors of one stack that are counted
+	maxStacks  = 64      // largest number of stacks of one layout in a model; a model with more is not judged by the layout
+	maxMissing = 100_000 // largest number of missing tensors of one stack that are counted
 )
 
 // A stack maps the name of a tensor in a layer to the numbers of the layers that have it.

@@ -34,8 +34,8 @@ var (
 )
 
 const (
-	maxWeights = 10_000  // number of files with weights in a directory
-	maxConfig  = 4 << 20 // bytes in a config.json, a modules.json and so on
+	maxWeights = 10_000  // largest number of files with weights in a directory
+	maxConfig  = 4 << 20 // largest number of bytes in a config.json, a modules.json and so on
 )
 
 // A listing is the content of a directory.

@@ -69,8 +69,8 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 	return nil
 }
 
-// packed returns the first tensor that GPTQ or AWQ has packed into integers, or "". Without a config nobody knows of how
-// many bits its numbers are.
+// packed returns the first tensor that GPTQ or AWQ has packed into integers, or "". Without a config, the number of bits of
+// its codes is unknown.
 func packed(tensors map[string]safetensors.Tensor) string {
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		module, is := strings.CutSuffix(name, ".qweight")

@@ -10,12 +10,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
-// The limits of names that judgeSiblings judges. No model has more; without them, a name of a stranger could
+// judgeSiblings does not judge names beyond these limits, which no model exceeds. Without them, an untrusted name could
 // have a million parts.
 const (
-	maxName  = 512     // bytes of a name
-	maxParts = 32      // texts between dots in a name
-	maxPaths = 1 << 20 // paths with a number in all names
+	maxName  = 512     // largest number of bytes of a name
+	maxParts = 32      // largest number of parts of a name, which dots separate
+	maxPaths = 1 << 20 // largest number of paths with a number, in all names together
 )
 
 // judgeSiblings judges what holds for models of any architecture: each module has its weight, a bias fits its

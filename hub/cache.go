@@ -101,8 +101,8 @@ func cachePath(name string) (string, error) {
 // notModels maps the first element of a name that does not mean a model to what the name means.
 var notModels = map[string]string{"buckets": "a bucket", "datasets": "a dataset", "spaces": "a space"}
 
-// checkRepo checks that neither a repository nor a revision leads out of a path that is made of the two, and
-// that the name means a model. It returns the revision, or "main" if that is empty.
+// checkRepo returns an error if repo is not the name of a model, or if repo or revision has an element such as "..",
+// which would lead out of the path that is made of them. It returns the revision, or "main" if it is empty.
 func checkRepo(repo, revision string) (string, error) {
 	revision = cmp.Or(revision, "main")
 	for _, name := range []string{repo, revision} {

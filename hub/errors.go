@@ -28,8 +28,8 @@ func (l location) String() string { return fmt.Sprintf("%s at revision %s", l.re
 // withoutToken is the reason for which the hub refuses a request without a token.
 const withoutToken = "no such repository, or it is private or gated: set HF_TOKEN"
 
-// noSuchRepository returns the reason for which the Hugging Face Hub refuses a request. The hub does not tell
-// whether a repository exists that the token may not read.
+// noSuchRepository returns the reason for which the Hugging Face Hub refuses a request. For a repository that the
+// token may not read, the hub gives the same answer as for one that does not exist.
 func (l location) noSuchRepository() string {
 	if l.token {
 		return "no such repository, or it is private or gated, and the token that is set may not read it"
@@ -85,7 +85,7 @@ func (l location) refusalOf(err error) *refusal {
 // fileOf returns the file that a URL of a repository names, or "" for the URL of the list of files.
 func fileOf(u *url.URL) string {
 	_, after, _ := strings.Cut(u.EscapedPath(), "/resolve/")
-	_, escaped, _ := strings.Cut(after, "/") // the first element is the revision
+	_, escaped, _ := strings.Cut(after, "/") // the path after /resolve/ is REVISION/FILE
 	file, _ := url.PathUnescape(escaped)     // never fails, because EscapedPath has escaped it
 	return file
 }

@@ -34,8 +34,8 @@ func redact(u *url.URL) string {
 
 // These constants limit the text of a server that is shown in an error.
 const (
-	maxQuote = 200  // characters of a quoted text
-	maxURL   = 1000 // bytes of a URL
+	maxQuote = 200  // largest number of characters of a quoted text
+	maxURL   = 1000 // largest number of bytes of a URL
 )
 
 // quote quotes a text from a server, and shortens a long text to its start.

@@ -58,9 +58,9 @@ func vectorFromF32(dst []byte, to Format, src []byte, nonTemporal bool) bool {
 // E5M2 needs no such constants, because it is the upper half of a binary16. E5M2FNUZ is left to the
 // loops: it has numbers where the exponent of a binary16 is all ones.
 type e4m3Vector struct {
-	ignore uint16 // the bits of the binary16 that do not distinguish a NaN: its sign or none
-	nan    uint16 // the other bits of a NaN
-	flip   uint16 // the bits in which that NaN differs from the NaN of binary16
+	ignore uint16 // the bits that a NaN may have set or not: the sign bit, or none
+	nan    uint16 // the other bits of a NaN after the shift
+	flip   uint16 // the bits in which nan differs from halfNaN
 	scale  float32
 }
 

@@ -74,7 +74,7 @@ func (s *Scanner) CheckUTF8(what string) error {
 // growing a list that is nearly complete would take twice its memory.
 func Reserve[E any](s *Scanner, list []E, n, least int) []E {
 	const (
-		sample = 1 << 10 // number of bytes to read before they allow a prediction of the rest
+		sample = 1 << 10 // number of bytes that must have been read before the length of the list is extrapolated
 		large  = 1 << 18 // number of elements from which counting commas pays
 	)
 	if cap(list)-len(list) >= n {

@@ -78,8 +78,8 @@ var container = func() int64 { return 0 }
 // harm, since new memory takes only address space until it is filled.
 func CheckSize(bytes int64) error {
 	const (
-		worthwhile = 1 << 30
-		contained  = 64 << 20 // containers are smaller
+		worthwhile = 1 << 30  // size in bytes from which the memory of the machine is checked
+		contained  = 64 << 20 // size in bytes from which the limit of the container is checked, since it may be small
 	)
 	// The size must fit an int even with the bytes that Allocate adds.
 	addressSpace := int64(min(math.MaxInt-2*hugePage, 1<<46))

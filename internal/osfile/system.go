@@ -47,8 +47,8 @@ type Folder interface {
 // system is the System that saves use. Only Wrap replaces it.
 var system System = osSystem{}
 
-// Wrap replaces the System by wrap of the present one, until restore is called. It is for tests. No
-// save may be in progress when either is called.
+// Wrap calls wrap with the current System and replaces that System with the result, until restore
+// is called. It is for tests. No save may be in progress when Wrap or restore is called.
 func Wrap(wrap func(System) System) (restore func()) {
 	old := system
 	system = wrap(old)

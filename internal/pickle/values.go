@@ -99,7 +99,8 @@ func (d *Dict) Set(key, value any) error {
 	return nil
 }
 
-// numberOf returns the number that Python compares a key as: True equals 1, and so does 1.0.
+// numberOf returns the number as which Python compares a key with others: True, 1 and 1.0 are equal
+// keys. ok is false for a key that is not a number.
 func numberOf(key any) (n float64, ok bool) {
 	switch key := key.(type) {
 	case bool:

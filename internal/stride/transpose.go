@@ -48,7 +48,7 @@ func block(dst, src []byte, run int, rows, columns loop, buf *buffer) {
 			from := src[i*rows.from+j*columns.from:]
 			left := m
 			if columns.from == run && n*run == rowPitch && farRows(buf[:], from, rowPitch, rows.from, m) {
-				left = 0 // nothing is left; farRows also prefetches the rows of the next tile
+				left = 0 // farRows has copied all rows, and prefetched those of the next tile
 			}
 			for k := range left {
 				row := from[k*rows.from:]
@@ -68,7 +68,7 @@ func block(dst, src []byte, run int, rows, columns loop, buf *buffer) {
 func tile(dst []byte, pitch int, src *buffer, run, m, n int) {
 	rows, columns := squares(dst, pitch, src, run, m, n)
 	for j := range n {
-		first := rows // that is still missing in this column
+		first := rows // index of the first row that is still missing in this column
 		if j >= columns {
 			first = 0
 		}

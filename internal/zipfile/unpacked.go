@@ -129,8 +129,9 @@ func (c *contents) wake() {
 }
 
 // reserve waits until there is room for size bytes more, and reserves it. It returns the memory of
-// the largest content that it has dropped for it, which the caller may use; the rest is collected
-// at once. If only the collector decided when, the heap would grow to several times the budget.
+// the largest content that it has dropped for that, which the caller may reuse, or nil if its size
+// does not fit. If it has dropped much more, it runs the garbage collector: otherwise the heap would
+// grow to several times the budget.
 func (c *contents) reserve(size int64) []byte {
 	const worthwhile = 16 << 20
 	largest, dropped := c.makeRoom(size)

@@ -164,7 +164,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	p.probing = true
 	for i, f := range z.File {
 		p.offset = -1
-		f.DataOffset() // always fails, but calls p.ReadAt with the offset
+		f.DataOffset() // always fails, but calls p.ReadAt with the offset of the local header
 		m := &Member{Name: f.Name, Size: int64(f.UncompressedSize64), file: f, r: r, header: p.offset}
 		if err := m.check(size); err != nil {
 			return nil, fmt.Errorf("zip member %.200q: %w", f.Name, err)
