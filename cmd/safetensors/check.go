@@ -146,7 +146,7 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 		}
 		if part.N <= 1 {
 			found, err := c.checkFolder(name, refused)
-			if err != nil && (c.ctx.Err() != nil || !refused[name]) { // a refusal of the source has said why
+			if err != nil && (c.ctx.Err() != nil || !refused[name]) { // otherwise the verdict on the source gives the reason already
 				return err
 			}
 			bad = bad || found
@@ -190,7 +190,7 @@ func filesOf(name string) ([]string, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return []string{name}, nil // the files are of PyTorch, or the verdict says what the folder contains
+		return []string{name}, nil // the folder has files of PyTorch, or its verdict will list what it contains
 	}
 	slices.Sort(files)
 	return files, nil

@@ -86,7 +86,7 @@ func (w *copyJob) countParameters() error {
 		switch {
 		case errors.As(err, new(unreadConfig)):
 			return fmt.Errorf("%s: %w", storage.Shown(w.src.Name), err)
-		case err == nil && len(layouts) == 0: // then the elements are the parameters
+		case err == nil && len(layouts) == 0: // nothing is quantised, so that each element is a parameter
 		case err == nil && len(w.tensors) == len(w.src.Order):
 			w.parameters = sum(src.Tensors)
 		default:

@@ -62,9 +62,10 @@ func verbWith(cmd *cobra.Command, name string, line []string) (found string) {
 	return found
 }
 
-// suggestLetter returns an unknown flag of one dash, and a question after it. letter is unknown;
-// rest is what the word has from the first letter on that package pflag has not read. In Go's own
-// programs one dash begins a long name: then the flag with that name was meant.
+// suggestLetter returns the word with an unknown flag of one letter, followed by a suggestion. Package
+// pflag reads a word such as -xvf letter by letter: letter is the first unknown one, and rest is the
+// end of the word from there on. If the whole word is the name of a flag after a single dash, as in
+// programs that use package flag, suggestLetter suggests that flag.
 func suggestLetter(cmd *cobra.Command, letter, rest string, line []string) string {
 	word := "-" + rest
 	for _, arg := range line {

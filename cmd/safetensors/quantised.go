@@ -124,7 +124,7 @@ func (w *copyJob) countFused(config []byte) {
 	var file struct {
 		Section struct{ Ignore []string } `json:"quantization_config"`
 	}
-	if json.Unmarshal(config, &file) != nil { // there is no new config
+	if json.Unmarshal(config, &file) != nil { // it fails if there is no new config
 		return
 	}
 	var fused, all int64

@@ -224,7 +224,7 @@ func (c *command) tensorsToVerify(src *source.Checkpoint, want *manifest.Manifes
 func (c *command) listed(name string, names map[string]bool) ([]storage.File, error) {
 	if strings.HasPrefix(name, "hf://") {
 		if _, _, file, err := storage.SplitHub(name); file != "" || err != nil {
-			return nil, err // a single file has no files next to it
+			return nil, err // the source is a single file, so nothing next to it belongs to it
 		}
 	}
 	above := make(map[string]bool) // folders that contain the files

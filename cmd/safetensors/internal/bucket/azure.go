@@ -207,5 +207,5 @@ func (u azureUpload) complete(ctx context.Context, parts int) error {
 }
 
 func (u azureUpload) abort(context.Context) error {
-	return &storeError{status: http.StatusNotFound} // there is nothing to be removed
+	return &storeError{status: http.StatusNotFound} // there is nothing to do: Azure itself removes blocks that are not committed
 }

@@ -280,7 +280,7 @@ func apart(a, b, rest float64) float64 {
 func apartBeyond(a, b float64) float64 {
 	finite := func(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 	switch {
-	case math.IsNaN(a) && math.IsNaN(b), a == b: // infinities
+	case math.IsNaN(a) && math.IsNaN(b), a == b: // in the latter case, equal infinities
 		return 0
 	case finite(a) && finite(b):
 		return math.MaxFloat64

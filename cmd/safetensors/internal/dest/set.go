@@ -49,7 +49,7 @@ type Set struct {
 
 	mu   sync.Mutex
 	left record // content of the record in the folder
-	// records reports whether the folder has, or will have, a record, which end must remove.
+	// records is true if the folder has, or will have, a record, which end must remove.
 	records bool
 }
 
@@ -252,7 +252,7 @@ func commit(to Shared, name string, index []byte, fresh []string, single bool) e
 		now, readErr := to.Read(name, int64(len(index))+1)
 		switch {
 		case readErr == nil && bytes.Equal(now, index):
-			if _, local := to.(folder); local { // the index is not flushed
+			if _, local := to.(folder); local { // the index is complete, but Put has not flushed it
 				return err
 			}
 		case readErr == nil, errors.Is(readErr, fs.ErrNotExist):

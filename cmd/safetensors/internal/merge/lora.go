@@ -79,7 +79,7 @@ type Adapted struct {
 // the base with the whole tensors of the adapter.
 func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 	all := r.Tensors
-	changed := make(map[string]part)                         // by the name of the tensor in the base
+	changed := make(map[string]part)                         // maps the name of a tensor of the base to the part that changes it
 	for _, name := range slices.Sorted(maps.Keys(adapter)) { // in this order, a tensor that replaces one comes before updates of it
 		p := partOf(name)
 		t, w, other := adapter[name], all[p.target], adapter[p.other]

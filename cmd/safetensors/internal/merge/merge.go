@@ -283,7 +283,7 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 		return nil, err
 	}
 	cos := dot / math.Sqrt(squaresA) / math.Sqrt(squaresB) // two divisions, since the product could exceed float64
-	if !(math.Abs(cos) <= straight) {                      // or one of the tensors is zero
+	if !(math.Abs(cos) <= straight) {                      // nearly parallel, or NaN because a tensor consists of zeros
 		return []float64{1 - t, t}, nil
 	}
 	angle := math.Acos(cos)

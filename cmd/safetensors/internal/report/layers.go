@@ -206,8 +206,8 @@ type rowName struct{ prefix, module string }
 // grids sorts names into grids. fill makes the cell for the names of one layer and module, whose
 // indices are members. shown counts the names with a cell and the names that are in a layer.
 func grids(names []string, fill func(prefix, module string, layer int, members []int) *cell) (all []grid, shown Omitted) {
-	rows := make(map[rowName][]int)  // indices of the names
-	layers := make(map[string][]int) // by prefix
+	rows := make(map[rowName][]int)  // indices in names of the names that belong to each row
+	layers := make(map[string][]int) // numbers of the layers of each prefix
 	layerOf := make([]int, len(names))
 	for i, name := range names {
 		if prefix, layer, module, ok := split(name); ok {

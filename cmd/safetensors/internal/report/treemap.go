@@ -15,7 +15,7 @@ import (
 // position of a box is in percent of the width, and in pixels of the height, so that text keeps its
 // size if the page is a little wider or narrower.
 type layout struct {
-	Name          string // class of the treemap
+	Name          string // CSS class of the treemap
 	Width, Height float64
 }
 

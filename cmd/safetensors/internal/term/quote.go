@@ -24,7 +24,7 @@ import (
 // characters.
 func Quote(s string, limit int) string {
 	more, n := "", 0
-	for i := range s { // stops early, since s may have a hundred million characters
+	for i := range s { // the loop ends after limit characters, since s may have a hundred million
 		if n == limit {
 			s, more = s[:i], "…"
 			break
