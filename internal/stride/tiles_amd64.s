@@ -70,6 +70,17 @@
 	MOVOU X3, (R12)(DX*2); \
 	MOVOU X2, (R12)(R9*1)
 
+// LOAD_PAIRS loads 8 bytes from each of the next four rows. In A it makes words of the bytes of the
+// first two rows, in B of those of the other two.
+#define LOAD_PAIRS(A, B) \
+	MOVQ (R10), A; \
+	MOVQ (R10)(R8*1), X8; \
+	MOVQ (R10)(R8*2), B; \
+	MOVQ (R10)(R13*1), X9; \
+	PUNPCKLBW X8, A; \
+	PUNPCKLBW X9, B; \
+	LEAQ (R10)(R8*4), R10
+
 // func tile1(dst, src *byte, pitch, rows, columns int)
 TEXT ·tile1(SB), NOSPLIT, $0-40
 	ARGUMENTS
@@ -83,34 +94,10 @@ columns:
 	MOVQ AX, BX
 
 rows:
-	MOVQ (R10), X0
-	MOVQ (R10)(R8*1), X8
-	MOVQ (R10)(R8*2), X1
-	MOVQ (R10)(R13*1), X9
-	PUNPCKLBW X8, X0
-	PUNPCKLBW X9, X1
-	LEAQ (R10)(R8*4), R10
-	MOVQ (R10), X2
-	MOVQ (R10)(R8*1), X8
-	MOVQ (R10)(R8*2), X3
-	MOVQ (R10)(R13*1), X9
-	PUNPCKLBW X8, X2
-	PUNPCKLBW X9, X3
-	LEAQ (R10)(R8*4), R10
-	MOVQ (R10), X4
-	MOVQ (R10)(R8*1), X8
-	MOVQ (R10)(R8*2), X5
-	MOVQ (R10)(R13*1), X9
-	PUNPCKLBW X8, X4
-	PUNPCKLBW X9, X5
-	LEAQ (R10)(R8*4), R10
-	MOVQ (R10), X6
-	MOVQ (R10)(R8*1), X8
-	MOVQ (R10)(R8*2), X7
-	MOVQ (R10)(R13*1), X9
-	PUNPCKLBW X8, X6
-	PUNPCKLBW X9, X7
-	LEAQ (R10)(R8*4), R10
+	LOAD_PAIRS(X0, X1)
+	LOAD_PAIRS(X2, X3)
+	LOAD_PAIRS(X4, X5)
+	LOAD_PAIRS(X6, X7)
 	TRANSPOSE_WORDS
 	ADDQ $16, R11
 	ADDQ $16, R12
