@@ -20,9 +20,8 @@ import (
 //
 // What bounds it: not durable, the page cache: limit-pwrite of the same bytes
 // takes as long. Durable, the disk, and whether it starts to write while there
-// is still data to come. In tmpfs, new pages and one copy of the data: two thirds of
-// our time is fallocate, which makes the pages that others get as they write.
-// Nobody copies it once more; the memory of ours is that of a few more threads.
+// is still data to come. In tmpfs, new pages and one copy of the data. Nobody
+// copies it once more; the memory of ours is that of a few more threads.
 //
 //   - ours: WriteFile (a temporary file, fsync, rename, fsync of the folder); in the row disk Write to an os.File
 //   - maruel: Serialize to an os.File

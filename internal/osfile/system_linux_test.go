@@ -29,6 +29,28 @@ func TestInterruptedCalls(t *testing.T) {
 	}
 }
 
+// TestAllocateInMemory: tmpfs gives a file its size without any page, and refuses more than it has
+// room for.
+func TestAllocateInMemory(t *testing.T) {
+	dir := must(os.MkdirTemp("/dev/shm", ""))
+	defer os.RemoveAll(dir)
+	var before unix.Statfs_t
+	require.NoError(t, unix.Statfs(dir, &before))
+	if before.Type != unix.TMPFS_MAGIC || before.Blocks == 0 {
+		t.Skip("/dev/shm is not a tmpfs with a limit")
+	}
+	f := osFile{must(os.Create(filepath.Join(dir, "file")))}
+	defer f.Close()
+	require.NoError(t, f.Allocate(1<<20))
+	var s unix.Stat_t
+	require.NoError(t, unix.Fstat(int(f.Fd()), &s))
+	require.Equal(t, int64(1<<20), s.Size)
+	require.Zero(t, s.Blocks)
+	require.ErrorIs(t, f.Allocate(int64(before.Blocks+1)*int64(before.Bsize)), unix.ENOSPC)
+	require.NoError(t, unix.Fstat(int(f.Fd()), &s))
+	require.Equal(t, int64(1<<20), s.Size)
+}
+
 // TestUnlockWithChild: a process that is being started has its parent's files until it runs
 // its program. It does not keep the lock.
 func TestUnlockWithChild(t *testing.T) {
