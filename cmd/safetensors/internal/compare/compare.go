@@ -3,6 +3,7 @@ package compare
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -48,17 +49,19 @@ func ValuesAndNorm(a, b safetensors.Tensor, tolerance Tolerance) (d Difference, 
 	p.idle.New = func() any { return new(memory) }
 	count := numbers.Count(a)
 	err = parallel.Blocks(runtime.GOMAXPROCS(0), count, blockElements, p.block)
+	p.found.Squares, norm = p.total()
 	if err == nil && p.found.Squares != 0 { // the norm includes the blocks that are equal
 		err = parallel.Do(runtime.GOMAXPROCS(0), int64(len(p.equal)), func(i int64) error {
 			return p.addNorm(p.equal[i], min(blockElements, count-p.equal[i]))
 		})
+		_, norm = p.total()
 	} else {
-		p.squaresB = 0
+		norm = 0
 	}
 	if p.at >= 0 {
 		p.found.At = indices(p.at, a.Shape())
 	}
-	return p.found, p.squaresB, err
+	return p.found, norm, err
 }
 
 // A pair holds two tensors and the result of comparing them.
@@ -67,12 +70,30 @@ type pair struct {
 	same      bool // whether both have the same dtype
 	tolerance Tolerance
 
-	idle     sync.Pool // of *memory
-	mu       sync.Mutex
-	found    Difference
-	squaresB float64 // the norm of the blocks so far
-	equal    []int64 // indices of the first elements of the blocks whose bytes are equal
-	at       int64   // index of the element with the largest difference so far, or -1
+	idle  sync.Pool // of *memory
+	mu    sync.Mutex
+	found Difference // without Squares
+	sums  []blockSums
+	equal []int64 // indices of the first elements of the blocks whose bytes are equal
+	at    int64   // index of the element with the largest difference so far, or -1
+}
+
+// A blockSums holds the sums of the block that starts at element first: of the squares of the
+// differences, and of the squares of the finite elements of b.
+type blockSums struct {
+	first         int64
+	squares, norm float64
+}
+
+// total adds the sums of all blocks so far, in the order of the blocks and not in that in which they
+// were compared: the order changes the last digits.
+func (p *pair) total() (squares, norm float64) {
+	slices.SortFunc(p.sums, func(a, b blockSums) int { return cmp.Compare(a.first, b.first) })
+	for _, s := range p.sums {
+		squares += s.squares
+		norm += s.norm
+	}
+	return squares, norm
 }
 
 // A memory holds a block of each tensor.
@@ -91,23 +112,45 @@ func (m *memory) pick(width int) (n int64) {
 	if m.places == nil {
 		m.places = make([]int32, 0, 1)
 	}
-	k := 0
+	k, mask := 0, uint64(math.MaxUint64)>>(64-8*width)
 	for i := 0; i < len(a); i += 8 {
-		end := min(i+8, len(a))
-		if end-i == 8 && binary.NativeEndian.Uint64(a[i:]) == binary.NativeEndian.Uint64(b[i:]) {
-			continue
-		}
-		for j := i; j < end; j += width {
-			if !bytes.Equal(a[j:j+width], b[j:j+width]) {
-				copy(a[k:k+width], a[j:j+width])
-				copy(b[k:k+width], b[j:j+width])
+		x, y := word(a[i:]), word(b[i:])
+		for j := i; x != y; j += width {
+			if (x^y)&mask != 0 {
+				put(a[k:], x, width)
+				put(b[k:], y, width)
 				k += width
 				m.places = append(m.places, int32(j/width))
 			}
+			x, y = x>>(8*width), y>>(8*width)
 		}
 	}
 	m.bytes[0], m.bytes[1] = a[:k], b[:k]
 	return int64(k / width)
+}
+
+// word returns the first eight bytes of b, with zeros for those that b does not have.
+func word(b []byte) uint64 {
+	if len(b) < 8 {
+		var padded [8]byte
+		copy(padded[:], b)
+		b = padded[:]
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+// put writes the first width bytes of a word to b.
+func put(b []byte, x uint64, width int) {
+	switch width {
+	case 1:
+		b[0] = byte(x)
+	case 2:
+		binary.LittleEndian.PutUint16(b, uint16(x))
+	case 4:
+		binary.LittleEndian.PutUint32(b, uint32(x))
+	case 8:
+		binary.LittleEndian.PutUint64(b, x)
+	}
 }
 
 // block compares n elements, starting at index first.
@@ -148,8 +191,7 @@ func (p *pair) block(first, n int64) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
-	p.found.Squares += d.Squares
-	p.squaresB += norm
+	p.sums = append(p.sums, blockSums{first, d.Squares, norm})
 	p.found.MaxRelative = max(p.found.MaxRelative, d.MaxRelative) // max returns NaN if one of them is NaN
 	if at >= 0 {
 		at += first
@@ -172,7 +214,7 @@ func (p *pair) addNorm(first, n int64) error {
 	norm, err := m.squares(p.both[1].DType(), n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.squaresB += norm
+	p.sums = append(p.sums, blockSums{first, 0, norm})
 	return err
 }
 
@@ -182,11 +224,9 @@ func (m *memory) squares(d safetensors.DType, n int64) (float64, error) {
 	data, sum := m.bytes[1], 0.0
 	switch d {
 	case safetensors.BF16:
-		sum = squaresOf(len(data)/2, func(i int) float32 {
-			return math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:])) << 16)
-		})
+		sum = squaresBF16(data)
 	case safetensors.F32:
-		sum = squaresOf(len(data)/4, func(i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])) })
+		sum = squaresF32(data)
 	default:
 		sum = math.NaN()
 	}
@@ -203,23 +243,43 @@ func (m *memory) squares(d safetensors.DType, n int64) (float64, error) {
 	return sum, err
 }
 
-// squaresOf returns the sum of the squares of n numbers. It keeps four sums, so that additions need
-// not wait for each other.
-func squaresOf(n int, at func(i int) float32) float64 {
-	var s [4]float64
-	i := 0
-	for ; i+4 <= n; i += 4 {
-		a, b, c, d := float64(at(i)), float64(at(i+1)), float64(at(i+2)), float64(at(i+3))
-		s[0] += a * a
-		s[1] += b * b
-		s[2] += c * c
-		s[3] += d * d
+// sums are four sums of squares, so that an addition need not wait for the one before it.
+type sums [4]float64
+
+// add adds the squares of four F32 elements, given by their bits.
+func (s *sums) add(a, b, c, d uint32) {
+	w, x := float64(math.Float32frombits(a)), float64(math.Float32frombits(b))
+	y, z := float64(math.Float32frombits(c)), float64(math.Float32frombits(d))
+	s[0] += w * w
+	s[1] += x * x
+	s[2] += y * y
+	s[3] += z * z
+}
+
+func (s *sums) total() float64 { return s[0] + s[1] + s[2] + s[3] }
+
+// squaresBF16 returns the sum of the squares of BF16 elements.
+func squaresBF16(data []byte) float64 {
+	var s sums
+	for ; len(data) > 0; data = data[min(8, len(data)):] {
+		x := word(data)
+		low, high := uint32(x), uint32(x>>32)
+		s.add(low<<16, low&^0xffff, high<<16, high&^0xffff)
 	}
-	for ; i < n; i++ {
-		a := float64(at(i))
-		s[0] += a * a
+	return s.total()
+}
+
+// squaresF32 returns the sum of the squares of F32 elements.
+func squaresF32(data []byte) float64 {
+	var s sums
+	for ; len(data) >= 16; data = data[16:] {
+		x, y := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
+		s.add(uint32(x), uint32(x>>32), uint32(y), uint32(y>>32))
 	}
-	return s[0] + s[1] + s[2] + s[3]
+	for ; len(data) > 0; data = data[4:] {
+		s.add(binary.LittleEndian.Uint32(data), 0, 0, 0)
+	}
+	return s.total()
 }
 
 // exceeds reports whether difference a is larger than difference b. NaN is larger than any number.

@@ -242,3 +242,26 @@ func TestNorm(t *testing.T) {
 		require.Zero(t, norm, d)
 	}
 }
+
+// TestSums: the sums are the same in all digits however the blocks are divided among the processors.
+func TestSums(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	a, b := make([]float32, 40*blockElements), make([]float32, 40*blockElements)
+	for i := range a {
+		a[i] = random.Float32()
+		b[i] = a[i]
+		if i/blockElements%3 > 0 && random.IntN(9) == 0 { // a third of the blocks are equal
+			b[i] = random.Float32()
+		}
+	}
+	x, y := list(safetensors.F32, a...), list(safetensors.F32, b...)
+	d, norm, err := ValuesAndNorm(x, y, Tolerance{})
+	require.NoError(t, err)
+	require.Positive(t, d.Squares)
+	for range 20 {
+		again, sameNorm, err := ValuesAndNorm(x, y, Tolerance{})
+		require.NoError(t, err)
+		require.Equal(t, d, again)
+		require.Equal(t, norm, sameNorm)
+	}
+}
