@@ -49,13 +49,13 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 		return nil
 	}
 	plain, err := quant.Dequantize(tensors, text)
-	var broken *safetensors.FormatError
+	var at interface{ Tensor() string } // an error of package quant that is about a tensor
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil && text != nil:
 		tensor := ""
-		if errors.As(err, &broken) {
-			tensor = broken.Tensor
+		if errors.As(err, &at) && s.where[at.Tensor()] != "" {
+			tensor = at.Tensor()
 		}
 		d.note(Config, tensor, fmt.Sprintf("the quantization_config of %s contradicts the tensors: %s", quoted(d.at(configFile)), cut(bare(err).Error())), d.fileOf(s, tensor), d.at(configFile))
 	case err == nil && text == nil && len(plain) < len(tensors):

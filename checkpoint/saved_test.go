@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/checkpoint"
 	"github.com/stretchr/testify/require"
 )
 
@@ -130,6 +131,32 @@ func TestQuantizationMethods(t *testing.T) {
 	for name, found := range map[string]int{"README.md": 1, "quantize_config.json": 0} { // without a quantization_config
 		settings := `{"bits":4,"group_size":32,"desc_act":false}`
 		require.Len(t, check(t, files(map[string]string{"config.json": `{"model_type":"llama"}`, name: settings, "model.safetensors": packed})), found, name)
+	}
+}
+
+// TestQuantizedTensor: a finding about a quantised tensor names it, and its file. Without a quantization_config that is
+// the part that is no weight; with one it is the tensor that does not fit.
+func TestQuantizedTensor(t *testing.T) {
+	codes, err := safetensors.NewTensor(safetensors.F8_E4M3, []int{2, 2}, make([]uint8, 4))
+	require.NoError(t, err)
+	model := map[string]string{
+		"a.safetensors": weights(t, map[string]float32{"a.weight": 1}),
+		"b.safetensors": written(t, map[string]safetensors.Tensor{"b.weight": codes, "b.scale_weight": zeros(t, 1)}),
+		"model.safetensors.index.json": index(t, map[string]string{
+			"a.weight": "a.safetensors", "b.weight": "b.safetensors", "b.scale_weight": "b.safetensors"}),
+	}
+	for settings, want := range map[string][2]string{
+		"": {"b.scale_weight", "belongs to a quantised one"},
+		`,"quantization_config":{"quant_method":"fp8"}`: {"b.weight", "contradicts the tensors: tensor"},
+	} {
+		model["config.json"] = `{"model_type":"new"` + settings + "}"
+		found, err := checkpoint.Check(files(model), ".")
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, checkpoint.Config, found[0].Rule)
+		require.Equal(t, want[0], found[0].Tensor)
+		require.Equal(t, []string{"b.safetensors", "config.json"}, found[0].Files)
+		require.Contains(t, found[0].Text, want[1])
 	}
 }
 

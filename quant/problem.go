@@ -52,8 +52,19 @@ func asRead(err error) error {
 
 // refuse panics with a problem about a tensor, which need not belong to a module.
 func refuse(name, format string, args ...any) {
-	panic(problem{fmt.Errorf("tensor %s: %w", quote(name), fmt.Errorf(format, args...))})
+	panic(problem{tensorError{name, fmt.Errorf("tensor %s: %w", quote(name), fmt.Errorf(format, args...))}})
 }
+
+// A tensorError is an error about a tensor. Package checkpoint calls Tensor.
+type tensorError struct {
+	name string
+	error
+}
+
+func (e tensorError) Unwrap() error { return e.error }
+
+// Tensor returns the name of the tensor.
+func (e tensorError) Tensor() string { return e.name }
 
 // cut shortens untrusted text to 200 bytes.
 func cut(s string) string {
