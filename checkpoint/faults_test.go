@@ -115,18 +115,24 @@ func TestEveryFault(t *testing.T) {
 	}
 }
 
-// requireFaults lets each operation that Check needs fail in turn: the error comes out of it, and no finding.
+// requireFaults lets each operation that Check and Version need fail in turn: the error comes out, and neither a finding
+// nor a version.
 func requireFaults(t *testing.T, fsys fs.FS) {
 	t.Helper()
-	for n := int64(0); ; n++ {
-		f := &faultyFS{FS: fsys}
-		f.left.Store(n)
-		found, err := checkpoint.Check(f, ".")
-		if f.left.Load() >= 0 { // nothing failed
-			require.Positive(t, n)
-			return
+	for name, do := range map[string]func(fs.FS) (any, error){
+		"Check":   func(fsys fs.FS) (any, error) { return checkpoint.Check(fsys, ".") },
+		"Version": func(fsys fs.FS) (any, error) { return checkpoint.Version(fsys, ".") },
+	} {
+		for n := int64(0); ; n++ {
+			f := &faultyFS{FS: fsys}
+			f.left.Store(n)
+			got, err := do(f)
+			if f.left.Load() >= 0 { // nothing failed
+				require.Positive(t, n)
+				break
+			}
+			require.ErrorIs(t, err, errFaulty, "%s, operation %d", name, n)
+			require.Empty(t, got, "%s, operation %d", name, n)
 		}
-		require.ErrorIs(t, err, errFaulty, "operation %d", n)
-		require.Empty(t, found, "operation %d", n)
 	}
 }

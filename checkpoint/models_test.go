@@ -2,6 +2,9 @@ package checkpoint_test
 
 import (
 	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -81,6 +84,7 @@ func TestVersion(t *testing.T) {
 	}
 	first := version()
 	require.Equal(t, first, version())
+	requireFaults(t, fsys)
 	fsys["README.md"].Data = []byte("longer text")
 	require.Equal(t, first, version())
 	seen := map[string]bool{first: true}
@@ -99,4 +103,26 @@ func TestVersion(t *testing.T) {
 	require.NotContains(t, seen, one)
 	_, err = checkpoint.Version(fsys, "none")
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// TestVersionOfReplaced: on systems that number files, a file that replaces another one of the same size and time
+// changes the version.
+func TestVersionOfReplaced(t *testing.T) {
+	dir := t.TempDir()
+	name, next := filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "next")
+	version := func() string {
+		v, err := checkpoint.Version(os.DirFS(dir), ".")
+		require.NoError(t, err)
+		return v
+	}
+	for _, file := range []string{name, next} {
+		require.NoError(t, os.WriteFile(file, []byte("x"), 0o666))
+		require.NoError(t, os.Chtimes(file, time.Unix(1, 0), time.Unix(1, 0)))
+	}
+	old := version()
+	require.NoError(t, os.Rename(next, name))
+	switch runtime.GOOS {
+	case "linux", "darwin", "freebsd":
+		require.NotEqual(t, old, version())
+	}
 }

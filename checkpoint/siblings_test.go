@@ -390,6 +390,9 @@ func TestParts(t *testing.T) {
 		require.Equal(t, c.want == "", found == "", "%s: %s", name, found)
 		require.Contains(t, found, c.want, name)
 	}
+	another := maps.Clone(pipeline) // which the pipeline does not use
+	another["transformer/config.json"], another["transformer/diffusion_pytorch_model.safetensors"] = "{}", weights(t, map[string]float32{"a": 1})
+	require.Empty(t, check(t, files(another)))
 	adapter := maps.Clone(sentence)
 	delete(adapter, "config.json")
 	delete(adapter, "model.safetensors")

@@ -13,9 +13,6 @@ func (d *directory) judgeUnindexed(s *set, rest [][]string) error {
 	rest = slices.DeleteFunc(rest, func(files []string) bool { // an index in a directory above names these files
 		return !slices.ContainsFunc(files, func(name string) bool { return !d.claimed[d.at(name)] })
 	})
-	if len(rest) == 0 {
-		return nil
-	}
 	first := d.firstWhole(s, rest)
 	if first < 0 {
 		if other := d.twin(s); s.torch && other != nil && (other.single != "" || other.index != "") {
