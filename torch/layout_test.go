@@ -2,6 +2,7 @@ package torch
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -132,7 +133,8 @@ func TestGatherAtEnd(t *testing.T) {
 	}
 }
 
-// TestWindow: a window of a storage, also of a big-endian one, is read without the rest, or not at all.
+// TestWindow: a window of a storage, also of a big-endian one, is read without the rest, or not at all. A storage
+// of more elements than an int can number is refused.
 func TestWindow(t *testing.T) {
 	e, _ := elementOf(torchtype.Of("float32"))
 	for _, bigEndian := range []bool{false, true} {
@@ -141,6 +143,8 @@ func TestWindow(t *testing.T) {
 		must(all.ReadAt(make([]byte, 1001), 50_001))
 		require.LessOrEqual(t, v.read.Load(), int64(1008))
 	}
+	_, err := source{r: &virtual{}, size: 1 << 40}.tensor(e)
+	require.Equal(t, math.MaxInt == math.MaxInt32, err != nil)
 	gone := must(source{r: bytes.NewReader(nil), size: 12}.tensor(e))
 	require.ErrorContains(t, errorOf(must(layout{0, []int{2, 3}, []int64{0, 1}}.gathered(gone)).ReadAt(make([]byte, 24), 0)), "unexpected EOF")
 }

@@ -84,6 +84,7 @@ func TestArguments(t *testing.T) {
 		parameter("NN\x86"):                  "",
 		parameter("}N\x86"):                  "",
 		parameter("N}\x86"):                  "",
+		parameter(")"):                       "",
 		parameter(num(1)):                    "its attributes are an int",
 		parameter("}" + num(1) + "\x86"):     "its attributes are an int",
 		parameter(entries(str("a"), num(1))): "",
