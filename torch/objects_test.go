@@ -6,9 +6,11 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/rankfile"
 	"github.com/stretchr/testify/require"
 )
 
@@ -80,4 +82,30 @@ func TestScalarOfPairs(t *testing.T) {
 	c := must(openBytes(zipOf(t, "\x80\x02"+entries(str("w"), whole4, str("s"), scalar)+"."), ""))
 	require.Contains(t, c.tensors, "w")
 	require.ErrorContains(t, c.refused["s"], "a scalar of two 4-bit floats")
+}
+
+// TestRankEntries: a rank's file has all entries of its dict, with the reason why one cannot be read, and tells apart the
+// objects without tensors. A tensor that cannot be made is an error each time.
+func TestRankEntries(t *testing.T) {
+	const object = "cprogram\nNamespace\n)R"
+	far := tensorOf(storageOf(float4, "0", 4), 0, nums(5), nums(1))
+	conjugate := strings.TrimSuffix(whole4, "tR") + entries(str("conj"), "\x88") + "tR"
+	data := zipOf(t, "\x80\x02"+entries(str("far"), far, str("o1"), object, str("o2"), object, str("r1"), conjugate, str("r2"), conjugate, str("w"), whole4)+".")
+	f, err := rankfile.Open(bytes.NewReader(data), int64(len(data)), "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"o1", "o2"}, slices.Sorted(maps.Keys(f.Skipped)))
+	var all []string
+	for _, e := range f.Entries {
+		all = append(all, e.Name)
+		require.Equal(t, e.Name[0] == 'r', e.Why != nil, e.Name)
+		for range 2 {
+			switch e.Name {
+			case "far":
+				require.Error(t, errorOf(f.Tensor(e.Plain)))
+			case "w":
+				require.Equal(t, []int{4}, must(f.Tensor(e.Plain)).Shape())
+			}
+		}
+	}
+	require.Equal(t, []string{"far", "r1", "r2", "w"}, all)
 }
