@@ -73,6 +73,7 @@ func TestLoRAOfExpertsErrors(t *testing.T) {
 		{checkpoint{"mlp.experts.up": f(3, 4, 4)}, `["mlp.experts.up"]`, "in several ways"},
 		{checkpoint{"mlp.experts.up": f(3, 4, 5)}, `["mlp.experts.up"]`, "their shapes do not fit"},
 		{checkpoint{"mlp.experts.0.up.weight": f(4, 4)}, `["mlp.experts.up"]`, `the base has no tensor "mlp.experts.up": its experts may be tensors of their own`},
+		{checkpoint{"mlp.experts.up": f(3, 4, 5)}, `["mlp.experts.up", ".down"]`, `target_parameters has ".down"`},
 		{checkpoint{"mlp.experts.up": f(4, 4)}, `["mlp.experts.up"]`, "only those named weight and fused experts are supported"},
 		{checkpoint{"mlp.experts.up": f(3, 4, 4), "mlp.experts.down": f(3, 4, 4)}, `["experts.up", "experts.down"]`, "there are 1 updates of 2 tensors"},
 	} {
