@@ -239,6 +239,8 @@ func TestHostileLegacy(t *testing.T) {
 			require.Equal(t, test.data[len(test.data)-4:], string(b))
 		})
 	}
+	header := legacyOf("", "", "")
+	require.ErrorContains(t, errorOf(openBytes(header[:len(header)-1], "")), "at byte 24: no byte is left: unexpected EOF")
 }
 
 // TestEverySmallChange: each prefix of a file is refused, and no changed byte makes
