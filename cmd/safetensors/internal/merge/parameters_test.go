@@ -1,7 +1,10 @@
 package merge
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -82,6 +85,22 @@ func TestLoRAOfExpertsErrors(t *testing.T) {
 	}
 	_, err := LoRA(checkpoint{"mlp.experts.up": f(3, 4, 5)}, checkpoint{experts + ".lora_A.weight": f(6, 5)}, []byte(`{"target_parameters": ["mlp.experts.up"]}`))
 	require.ErrorContains(t, err, "comes without")
+
+	// A fifth tensor of the same module would make too many orders.
+	base, more, at := checkpoint{}, checkpoint{}, experts
+	var names []string
+	for i := range 5 {
+		name := fmt.Sprintf("mlp.experts.w%d", i)
+		base[name], names = f(3, 10+i, 4), append(names, strconv.Quote(name))
+		more[at+".lora_A.weight"], more[at+".lora_B.weight"] = f(6, 4), f(10+i, 6)
+		_, err := LoRA(base, more, []byte(`{"target_parameters": [`+strings.Join(names, ",")+`]}`))
+		if i < 4 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "their shapes do not fit")
+		}
+		at += ".base_layer"
+	}
 }
 
 // TestLoRANear names the tensor of a base whose names have another prefix, and the --rename that
