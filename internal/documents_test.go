@@ -64,6 +64,27 @@ func TestDocumentsNameTests(t *testing.T) {
 	require.Greater(t, count, 20)
 }
 
+// TestMapIsComplete: the map in CONTRIBUTING.md has a line for each source file of the root package, and
+// for each internal package.
+func TestMapIsComplete(t *testing.T) {
+	text := documents(t)["CONTRIBUTING.md"]
+	for pattern, line := range map[string]string{"*.go": "\n%s ", "internal/*": "\ninternal/%s/ ", "cmd/safetensors/internal/*": "\n  internal/%s/ "} {
+		names, err := filepath.Glob(filepath.Join(checkout, filepath.FromSlash(pattern)))
+		require.NoError(t, err)
+		require.NotEmpty(t, names, pattern)
+		for _, name := range names {
+			base := filepath.Base(name)
+			if strings.HasSuffix(base, "_test.go") {
+				continue // a test of the root package, or one of the tests in the folder internal itself
+			}
+			if strings.HasPrefix(base, "mmap_") {
+				base = "mmap_*.go" // one line for all systems
+			}
+			require.Contains(t, text, fmt.Sprintf(line, base), "the map has no line for %s", name)
+		}
+	}
+}
+
 // TestGuarantees: doc/testing.md has a row for each guarantee of README, with a test or a step of CI, and each step that
 // it names exists.
 func TestGuarantees(t *testing.T) {
