@@ -104,7 +104,7 @@ func (t Tensor) bitcast(d DType) (Tensor, error) {
 // scale returns the shape and the strides of the same bytes as elements of dtype to, or the rule
 // that they break. The rank is at least 1.
 func (t Tensor) scale(to DType) (shape []int, strides []int64, broken string) {
-	times, per := t.dtype.Bits(), to.Bits() // their quotient in lowest terms, so that products stay small
+	times, per := t.dtype.Bits(), to.Bits() // the loop reduces times/per to lowest terms, so that products stay small
 	for d := times; d > 1; d-- {
 		if times%d == 0 && per%d == 0 {
 			times, per = times/d, per/d

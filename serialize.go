@@ -238,7 +238,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 	}
-	if err := parts[0].use(); err != nil { // all have the same source
+	if err := parts[0].use(); err != nil { // keeps the source open for all parts, which have the same one
 		return true, err
 	}
 	defer parts[0].done()

@@ -59,7 +59,7 @@ func (settings Saver) writeShards(dir string, shards map[string]map[string]Tenso
 		return fmt.Errorf("another WriteShards is saving to %s", dir)
 	}
 	defer unlock()
-	if err := osfile.RemoveTagged(dir, osfile.SaverTag); err != nil { // they may take the space that is needed
+	if err := osfile.RemoveTagged(dir, osfile.SaverTag); err != nil { // left-over files may take the space that the new files need
 		return err
 	}
 	if err := s.findEarlier(); err != nil {
@@ -212,7 +212,7 @@ func (s *shardSet) findEarlier() error {
 	entries, err := osfile.ReadDir(s.dir)
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == indexFile: // it goes before the shards that it names
+		case name == indexFile: // the index is removed before the shards that it names
 			s.earlier = slices.Insert(s.earlier, 0, name)
 		case name == modelFile, ownShard(name):
 			s.earlier = append(s.earlier, name)
@@ -246,9 +246,9 @@ func (s *shardSet) computes() bool { return slices.ContainsFunc(s.out, (*outFile
 
 // write writes and flushes all files, the index after its shards.
 func (s *shardSet) write() error {
-	atOnce := 4 // some are flushed while others are written
+	atOnce := 4 // number of files that are written concurrently: some are flushed while others are written
 	if s.computes() {
-		atOnce = 2 // each holds some results in memory
+		atOnce = 2 // fewer, because each file holds results of computed tensors in memory
 	}
 	first, err := s.settings.Create(filepath.Join(s.dir, s.names[0]))
 	if err != nil {

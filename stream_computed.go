@@ -27,7 +27,7 @@ type computation struct {
 type computations struct {
 	memory *resultPool    // nil for an operation that writes no file
 	reads  reads          // nil as long as no tensor is read from an io.ReaderAt
-	list   []*computation // in the order in which they are needed
+	list   []*computation // sorted in the order in which their results are needed
 	byFunc map[*computed]*computation
 }
 
@@ -141,7 +141,7 @@ func (c *computation) read(n int64) {
 type computedStream struct {
 	*computation
 	cached bool         // whether a cache frees the result, and not the last read
-	same   storedStream // the same part of the result; its source is set by resolve
+	same   storedStream // stream of the same elements in the result; resolve sets its source
 }
 
 // stream returns the stream of t, whose origin is c.

@@ -164,7 +164,7 @@ func (t *transposedStream) part(first, steps int64) *transposedPart {
 	if !stored.contiguous() {
 		from.from, from.transposed = &stored, !stored.inOrder()
 	}
-	fill := func(b []byte) error { return readAll(from, b, true) } // in the order of the source
+	fill := func(b []byte) error { return readAll(from, b, true) } // reads the part in the order of the source
 	c := &computation{computed: &computed{size, fill}, memory: t.memory}
 	same := storedStream{from: &inMemory, transposed: !inMemory.inOrder(), dtypes: t.dtypes, bytes: steps * t.step, held: true}
 	c.unread.Store(same.bytes)

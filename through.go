@@ -68,14 +68,14 @@ func (t Tensor) completeShape(shape []int) (complete []int, broken string) {
 // each new dimension must be a part of one loop, after the loops of the old dimensions are
 // merged.
 func (t Tensor) split(shape []int) (strides []int64, ok bool) {
-	var merged gather // its strides count elements instead of bytes
+	var merged gather // the loops of t, with strides that count elements instead of bytes
 	for i, n := range t.shape {
 		merged.add(stride.Loop{N: int64(n), Stride: t.strides[i]})
 	}
 	strides = make([]int64, len(shape))
 	for i, n := range slices.Backward(shape) {
 		if n == 1 {
-			continue // its stride does not matter
+			continue // the stride of a dimension of size 1 does not matter
 		}
 		k := len(merged.loops) - 1
 		rest := &merged.loops[k]

@@ -136,7 +136,7 @@ func (w *Writer) Close() error {
 	if missing := w.bounds[len(w.names)] - w.bounds[w.next]; missing > 0 {
 		first := w.next
 		for w.bounds[first+1] == w.bounds[first] {
-			first++ // it has no elements
+			first++ // a tensor without elements is not missing
 		}
 		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.names[first]), missing))
 	}

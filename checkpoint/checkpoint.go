@@ -49,7 +49,7 @@ type Opener struct {
 // reads headers, indexes and pickles, but no data of tensors. Close closes the files. The result
 // may be used concurrently.
 //
-// Open refuses a symbolic link that leads out of the directory, because a model from a stranger must not
+// Open refuses a symbolic link that leads out of the directory, because an untrusted model must not
 // reach other files. It follows the links from the cache of huggingface_hub to the blobs in that cache. It also
 // refuses pipes and devices. OpenFS recognizes links in file systems that implement fs.ReadLinkFS, such as
 // those of [os.DirFS].

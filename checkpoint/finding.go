@@ -10,7 +10,7 @@ type Rule string
 
 // The rules that Check knows.
 const (
-	Unreadable Rule = "unreadable" // a file breaks a rule of its format, or has another format than its name says
+	Unreadable Rule = "unreadable" // a file breaks a rule of its format, or has another format than its name indicates
 	Missing    Rule = "missing"    // a shard, a tensor of the index, a part of a set, or a component is not there
 	Copies     Rule = "copies"     // a tensor is stored twice, and the two are not alike
 	Unlisted   Rule = "unlisted"   // a shard has tensors, or the directory has shards, that the index does not name

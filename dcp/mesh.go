@@ -72,7 +72,7 @@ func (m *meshes) placeOf(v any, file *rankfile.File) (p place, err error) {
 	}
 	var shape []int
 	var ranks []int32
-	whole, has := fields.Get("mesh") // as up to PyTorch 2.9
+	whole, has := fields.Get("mesh") // PyTorch up to 2.9 saves the ranks of the mesh
 	switch {
 	case has:
 		shape, ranks, err = m.explicit(whole, file)
@@ -270,7 +270,7 @@ func layoutOf(v any) (shape, strides []int, err error) {
 		return nil, nil, fmt.Errorf("its layout is %s", pickle.Describe(v))
 	}
 	axes, has := fields.Get("axes")
-	if !has { // as in PyTorch 2.10 to 2.14
+	if !has { // PyTorch 2.10 to 2.14 saves a single shape and its strides
 		if shape, strides, err = axisOf(fields); err != nil {
 			return nil, nil, err
 		}

@@ -50,8 +50,8 @@ func cacheDir(repo, revision, file string) (string, error) {
 }
 
 // inCache returns the error of looking for a repository, or for a file of one, in a directory of
-// the cache. If something is absent, the error omits the failed call, and says what is absent only
-// where that is another file, such as a shard.
+// the cache. If something is absent, the error omits the failed call, and names what is absent only
+// if that is another file, such as a shard.
 func inCache(what, dir string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s in the cache: %w", what, err)

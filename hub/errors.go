@@ -48,7 +48,7 @@ func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.err }
 
 // explain returns the error of opening a file. If the hub refused a request for the file, for a shard that the
-// file names, or for the list of files if file is "", the error tells what that means for the repository.
+// file names, or for the list of files if file is "", the error explains what that means for the repository.
 // Other errors stay unchanged, such as those of servers that the hub redirects to.
 func (l location) explain(file string, err error) error {
 	if refused := l.refusalOf(err); refused != nil {

@@ -274,7 +274,7 @@ func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
 		return nil, err
 	}
 	t.element = t.storage.element
-	if usual == 7 { // with a dtype
+	if usual == 7 { // the last argument is a dtype
 		dtype, ok := args[6].(pickle.Global)
 		if t.element, ok1 = elementOf(torchtype.Of(dtype.Name)); !ok || !ok1 || dtype.Module != "torch" {
 			return nil, fmt.Errorf("%s is not a dtype", pickle.Describe(args[6]))

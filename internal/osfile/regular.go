@@ -34,7 +34,7 @@ func openNow(name string) (*os.File, int64, error) {
 // symbolic links, OpenFS checks the kind of the file before it opens it, since opening a named pipe
 // waits for its writer. A file system without links has no pipes, and may need a request for each answer.
 func OpenFS(fsys fs.FS, name string) (fs.File, int64, error) {
-	_, checks := fsys.(FS) // its Open checks the kind
+	_, checks := fsys.(FS) // Open of an FS checks the kind itself
 	if _, linked := fsys.(linkReader); linked && !checks {
 		info, err := StatFS(fsys, name)
 		switch {

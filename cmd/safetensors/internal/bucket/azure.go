@@ -58,7 +58,7 @@ func openAzure(_ context.Context, name string, query url.Values) (store, error) 
 	case connection != "":
 		client, err = container.NewClientFromConnectionString(connection, name, clientOptions)
 		if err == nil && anonymous {
-			bare, _, _ := strings.Cut(client.URL(), "?") // without a signature
+			bare, _, _ := strings.Cut(client.URL(), "?") // removes a signature, which is in the query
 			client, err = container.NewClientWithNoCredential(bare, clientOptions)
 		} else if err == nil && !private(client.URL()) {
 			err = fmt.Errorf("AZURE_STORAGE_CONNECTION_STRING has credentials for %s, which is neither https nor on this machine: use https, or add ?anonymous=true to the URL", origin(client.URL()))

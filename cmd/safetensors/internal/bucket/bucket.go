@@ -79,7 +79,7 @@ func IsURL(name string) bool {
 type Bucket struct {
 	ctx   context.Context
 	store store
-	url   string // without the key and the query, which may contain secrets
+	url   string // URL of the bucket, without the query, which may contain secrets
 }
 
 // Open returns the bucket of a URL and the key in it, without a slash at its end. The query of the
@@ -132,7 +132,7 @@ func (b *Bucket) URL(key string) string { return b.url + "/" + key }
 
 // An Error is an error with the URL of the object, or of the folder of objects, that it is about.
 type Error struct {
-	URL string // without the query
+	URL string // URL of the object or the folder, without the query
 	Err error
 }
 

@@ -77,7 +77,7 @@ func (c *config) fusedIn(base checkpoint, module string) (names []string, err er
 				names = append(names, name)
 			}
 		case leaf == "weight":
-		case dot < 0: // it may belong to another module
+		case dot < 0: // a name without a module may be that of a parameter in another module
 		case !ok:
 			return nil, fmt.Errorf("target_parameters has %q; only those named weight and fused experts are supported, and the base has no tensor %q: its experts may be tensors of their own", p, name)
 		default:

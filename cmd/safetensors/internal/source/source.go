@@ -113,7 +113,7 @@ func (o *Opener) openOne(name string) (*Checkpoint, error) {
 	case r = <-done:
 	case <-o.Context.Done():
 		select {
-		case r = <-done: // then reads fail, and open closes the files
+		case r = <-done: // the usual case: reads fail once the context is done, and open closes the files
 		case <-time.After(patience):
 			go func() {
 				if r := <-done; r.c != nil {
