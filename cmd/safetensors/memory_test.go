@@ -130,7 +130,7 @@ func TestMemoryOfJobs(t *testing.T) {
 func TestStart(t *testing.T) {
 	for range 10 {
 		cmd := exec.Command(program, "ls", filepath.Join("..", "..", "testdata", "model.safetensors"))
-		cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
+		cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1", "GOGC=")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.NotEmpty(t, out)
