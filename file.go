@@ -28,7 +28,9 @@ func parseFile(data []byte) (*File, error) {
 }
 
 // Read reads a whole file, to the end of r, the counterpart of [Write]. Memory grows with
-// the bytes that arrive; views stay valid after Close. Errors of r are wrapped.
+// the bytes that arrive. If the header claims more bytes than this machine or its container has
+// memory, that is an error when more than 64 KiB of the data have arrived. Views stay valid after
+// Close. Errors of r are wrapped.
 func Read(r io.Reader) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a file: the io.Reader is nil"))
@@ -37,7 +39,7 @@ func Read(r io.Reader) (*File, error) {
 }
 
 // readFile reads and checks a file. Its errors are those of parseFile for the bytes that have
-// arrived.
+// arrived, or say that the file is larger than memory.
 func readFile(r io.Reader) (*File, error) {
 	t, err := streamedTable(r)
 	if err != nil {

@@ -80,10 +80,10 @@ func readGrowing(what string, r io.Reader, length int64) ([]byte, error) {
 	b := alignedBytes(min(length, firstRead))
 	for n := 0; int64(n) < length; {
 		if n == len(b) {
-			size := min(length, 4*int64(n))
-			if err := mem.CheckSize(size); err != nil {
+			if err := mem.CheckSize(length); err != nil { // now, and not when the bytes have filled the memory
 				return b, err
 			}
+			size := min(length, 4*int64(n))
 			b = append(alignedBytes(size)[:0], b...)[:size]
 		}
 		m, err := r.Read(b[n:])

@@ -30,6 +30,37 @@ func (r endlessReader) ReadAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
+// A streamFS has one file, which cannot be read by offset, as an entry of a zip archive.
+type streamFS struct {
+	endlessReader
+	size int64
+}
+
+func (s streamFS) Open(name string) (fs.File, error) {
+	if name != "x.safetensors" {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return streamFile{io.NewSectionReader(s, 0, s.size), s.size}, nil
+}
+
+type streamFile struct {
+	io.Reader
+	size int64
+}
+
+func (f streamFile) Stat() (fs.FileInfo, error) { return streamInfo{size: f.size}, nil }
+func (f streamFile) Close() error               { return nil }
+
+type streamInfo struct {
+	fs.FileInfo
+	size int64
+}
+
+func (i streamInfo) Name() string      { return "x.safetensors" }
+func (i streamInfo) Size() int64       { return i.size }
+func (i streamInfo) Mode() fs.FileMode { return 0o444 }
+func (i streamInfo) IsDir() bool       { return false }
+
 // TestClaimedTensors has small files that claim tensors beyond memory and address
 // space: copying them is an error, nothing ends the program.
 func TestClaimedTensors(t *testing.T) {
@@ -43,6 +74,8 @@ func TestClaimedTensors(t *testing.T) {
 		x := must(must(NewFile(endlessReader{head}, int64(len(head))+int64(size))).Tensor("x"))
 		require.ErrorContains(t, errorOf(Append[byte](nil, x)), "exceed")
 		require.ErrorContains(t, errorOf(Append([]byte{1}, must(x.Slice(Span(0, size-1))))), "exceed")
+		require.ErrorContains(t, errorOf(Read(io.NewSectionReader(endlessReader{head}, 0, math.MaxInt64))), "exceed")
+		require.ErrorContains(t, errorOf(OpenFS(streamFS{endlessReader{head}, int64(len(head)) + int64(size)}, "x.safetensors")), "exceed")
 		part := must(x.Slice(Span(size-3, size)))
 		require.Equal(t, []byte{0, 0, 0}, appended[byte](part), "a part of it is no problem")
 	}
