@@ -57,17 +57,26 @@ type linkReader interface {
 	ReadLink(name string) (string, error)
 }
 
-// StatFS is like fs.Stat, which opens the file if the file system has no Stat. StatFS then uses Lstat
-// unless the file is a link, in file systems such as those of fs.Sub.
+// StatFS is like fs.Stat, which opens the file if the file system has no Stat, as those of fs.Sub. If
+// such a file system has Lstat and ReadLink, StatFS follows the links itself, and opens nothing. It
+// cannot follow a link that leads out of the file system, and leaves that to fs.Stat.
 func StatFS(fsys fs.FS, name string) (fs.FileInfo, error) {
-	if _, ok := fsys.(fs.StatFS); !ok {
-		if l, ok := fsys.(interface {
-			Lstat(string) (fs.FileInfo, error)
-		}); ok {
-			info, err := l.Lstat(name)
-			if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+	links, ok := fsys.(interface {
+		linkReader
+		Lstat(string) (fs.FileInfo, error)
+	})
+	if _, stats := fsys.(fs.StatFS); ok && !stats {
+		const mostLinks = 40 // as many as Linux follows
+		for at, followed := name, 0; followed < mostLinks && fs.ValidPath(at); followed++ {
+			info, err := links.Lstat(at)
+			if err == nil && info.Mode()&fs.ModeSymlink == 0 || at == name && err != nil {
 				return info, err
 			}
+			to, err := links.ReadLink(at)
+			if err != nil || path.IsAbs(to) {
+				break
+			}
+			at = path.Join(path.Dir(at), to)
 		}
 	}
 	return fs.Stat(fsys, name)
