@@ -22,11 +22,17 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	lacking := d.lacking(config, s)
 	if isKnown(config.Type) { // in other architectures, these numbers may have other meanings
 		texts = append(texts, d.sizeText(config, s)...)
-		texts = append(texts, config.typeTexts()...)
 		texts = append(texts, d.classText(config, s)...)
+		if config.Quantization == nil && config.MLX == nil {
+			texts = append(texts, d.labelText(config, s)...)
+			texts = append(texts, d.biasText(config, s)...)
+		}
 		if !lacking {
 			texts = append(texts, d.layerText(config, s)...)
 		}
+	}
+	if !config.Remote {
+		texts = append(texts, config.typeTexts()...)
 	}
 	for _, text := range texts {
 		d.noteConfig(s, "", text)
@@ -138,8 +144,19 @@ func holds(wide, narrow safetensors.DType) bool {
 // embeddings are names of the embedding in decoders and encoders of text.
 var embeddings = []string{"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight", "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight", "gpt_neox.embed_in.weight"}
 
+// otherEmbeddings are names of the embedding in further architectures.
+var otherEmbeddings = []string{
+	"model.language_model.embed_tokens.weight", "model.shared.weight", "shared.weight", "model.decoder.embed_tokens.weight", "transformer.word_embeddings.weight", "word_embeddings.weight",
+	"roberta.embeddings.word_embeddings.weight", "distilbert.embeddings.word_embeddings.weight", "albert.embeddings.word_embeddings.weight", "deberta.embeddings.word_embeddings.weight",
+	"electra.embeddings.word_embeddings.weight", "mpnet.embeddings.word_embeddings.weight", "model.embeddings.tok_embeddings.weight", "backbone.embeddings.weight",
+}
+
 func (d *directory) embedding(s *set) (name string, i info, found bool) {
-	for _, name := range embeddings {
+	return d.embeddingOf(s, embeddings)
+}
+
+func (d *directory) embeddingOf(s *set, names []string) (name string, i info, found bool) {
+	for _, name := range names {
 		if i, found := d.info(s, name); found && len(i.shape) == 2 && isFloat(i.dtype) {
 			return name, i, true
 		}
@@ -149,17 +166,28 @@ func (d *directory) embedding(s *set) (name string, i info, found bool) {
 
 // sizeText returns the texts of findings if vocab_size or hidden_size contradicts the shape of the embedding.
 func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
-	name, i, found := d.embedding(s)
+	name, i, found := d.embeddingOf(s, slices.Concat(embeddings, otherEmbeddings))
 	if !found {
 		return nil
 	}
-	if want, ok := number(config.Vocab); ok && want != i.shape[0] {
-		texts = append(texts, fmt.Sprintf("vocab_size %d, but %s has %v", want, quoted(name), i.shape))
+	own := config.own()
+	if want, ok := number(own["vocab_size"]); ok && want != i.shape[0] {
+		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("vocab_size"), want, quoted(name), i.shape))
 	}
-	if want, ok := number(config.Hidden); ok && want != i.shape[1] && strings.HasPrefix(name, "model.") {
-		texts = append(texts, fmt.Sprintf("hidden_size %d, but %s has %v", want, quoted(name), i.shape))
+	if want, ok := number(own["hidden_size"]); ok && want != i.shape[1] && name == embeddings[0] {
+		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("hidden_size"), want, quoted(name), i.shape))
 	}
 	return texts
+}
+
+// keyText returns a key of the config itself for a message, which says so if the config lacks it.
+func (m *modelConfig) keyText(key string) string {
+	for _, p := range m.stored() {
+		if _, found := p.fields[key]; !found && p.path == "" {
+			return "nothing of " + key + ", which is then"
+		}
+	}
+	return key
 }
 
 // wrapped returns the first tensor of a set if all have the prefix of torch.compile or of a parallel model, or "".
@@ -173,14 +201,58 @@ func wrapped(s *set) string {
 	return ""
 }
 
-// typeTexts returns the texts of findings if a number that every architecture has is not a number in the config.
+// typeTexts returns the texts of findings if a number that an architecture needs is not a number in the config, or in a
+// config within it, or if a dtype is not one of PyTorch.
 func (m *modelConfig) typeTexts() (texts []string) {
-	for _, field := range []struct {
-		key   string
-		value any
-	}{{"vocab_size", m.Vocab}, {"hidden_size", m.Hidden}, {"num_hidden_layers", m.Layers}} {
-		if _, is := field.value.(string); is {
-			texts = append(texts, fmt.Sprintf("%s %q, which is not a number", field.key, cut(field.value.(string))))
+	for _, p := range m.stored() {
+		keys := notNumbers(p.fields)
+		if len(defaultsOf(p.Type)) == 0 && isKnown(p.Type) {
+			keys = slices.DeleteFunc([]string{"vocab_size", "hidden_size", "num_hidden_layers"}, func(key string) bool {
+				_, text := p.fields[key].(string)
+				return !text
+			})
+		}
+		for _, key := range keys {
+			texts = append(texts, fmt.Sprintf("%s%s %s, which is not a number", cut(p.path), key, valueText(p.fields[key])))
+		}
+	}
+	for _, value := range []any{m.DType, m.TorchDType} {
+		name, is := value.(string)
+		_, known := torchtype.Of(strings.TrimPrefix(name, "torch."))
+		known = known || slices.Contains([]string{"float", "half", "double"}, name)
+		if _, number := value.(float64); len(m.Architectures) > 0 && (number || is && !known) {
+			texts = append(texts, fmt.Sprintf("dtype %s, which PyTorch does not have", valueText(value)))
+		}
+	}
+	return texts
+}
+
+// biased lists the settings that decide whether some modules of some architectures have a bias. They are false by
+// default.
+var biased = []struct {
+	types     []string
+	key, rest string // the setting, and the name of a bias in a layer
+}{
+	{[]string{"llama", "granite", "gemma", "gemma2", "gemma3_text", "qwen3", "qwen3_moe", "smollm3", "cohere", "olmo"}, "attention_bias", ".self_attn.q_proj.bias"},
+	{[]string{"llama", "granite", "smollm3"}, "mlp_bias", ".mlp.gate_proj.bias"},
+}
+
+// biasText returns the text of a finding if a setting contradicts the biases that are stored. Libraries leave out those
+// that the setting denies, and make those that are not stored.
+func (d *directory) biasText(config *modelConfig, s *set) (texts []string) {
+	own := config.own()
+	for _, row := range biased {
+		if len(config.Architectures) == 0 || !slices.Contains(row.types, config.Type) {
+			continue
+		}
+		want, _ := own[row.key].(bool)
+		names := sortedNames(s.where)
+		i := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, row.rest) })
+		if want && i < 0 {
+			texts = append(texts, row.key+" true, but no such bias is stored")
+		}
+		if !want && i >= 0 {
+			texts = append(texts, fmt.Sprintf("%s false, but %s is stored: libraries leave it out", config.keyText(row.key), quoted(names[i])))
 		}
 	}
 	return texts
@@ -192,6 +264,31 @@ var classHeads = map[string][]string{
 	"ForTokenClassification":    {"score", "classif"},
 	"ForImageClassification":    {"classif"},
 	"ForQuestionAnswering":      {"qa_outputs", "classif", "logits"},
+}
+
+// labelText returns the text of a finding if the rows of the head of a class differ from the number of labels in the
+// config, which is 2 if the config lists none.
+func (d *directory) labelText(config *modelConfig, s *set) []string {
+	if len(config.Architectures) == 0 || config.Remote {
+		return nil
+	}
+	class := config.Architectures[0]
+	if !strings.HasSuffix(class, "ForSequenceClassification") && !strings.HasSuffix(class, "ForTokenClassification") && !strings.HasSuffix(class, "ForImageClassification") {
+		return nil
+	}
+	labels := 2
+	own := config.own()
+	if names, ok := own["id2label"].(map[string]any); ok {
+		labels = len(names)
+	} else if n, ok := number(own["num_labels"]); ok {
+		labels = n
+	}
+	for _, name := range []string{"score.weight", "classifier.weight", "classifier.out_proj.weight"} {
+		if i, found := d.info(s, name); found && len(i.shape) == 2 && i.shape[0] != labels {
+			return []string{fmt.Sprintf("that there are %d labels, but %s has %v", labels, quoted(name), i.shape)}
+		}
+	}
+	return nil
 }
 
 // classText returns the text of a finding if no tensor has a name of the head that the class in the config has.
@@ -213,7 +310,7 @@ var layerName = lazyregexp.New(`^(?:model\.layers|bert\.encoder\.layer|encoder\.
 
 // layerText returns the text of a finding if the number of layers contradicts the layers of the tensors.
 func (d *directory) layerText(config *modelConfig, s *set) []string {
-	want, ok := number(config.Layers)
+	want, ok := number(config.own()["num_hidden_layers"])
 	if !ok {
 		return nil
 	}
@@ -267,34 +364,61 @@ func (d *directory) denseText(config *modelConfig, s *set) (texts []string) {
 // judgeTying compares tie_word_embeddings with the stored head: a head that is not tied must be stored, and a
 // tied one that is stored must equal the embedding.
 func (d *directory) judgeTying(config *modelConfig, s *set) error {
+	d.judgeUntied(config, s)
 	embedding, embedded, found := d.embedding(s)
-	if !found || config.Tie == nil {
-		return nil
-	}
 	const head = "lm_head.weight"
 	stored, isStored := d.info(s, head)
-	switch causal := slices.ContainsFunc(config.Architectures, func(a string) bool { return strings.HasSuffix(a, "ForCausalLM") }); {
-	case !*config.Tie && !isStored && causal && strings.HasPrefix(embedding, "model.") && !d.aliases(s)[head] && !d.otherHead(s, embedding):
-		d.noteConfig(s, "", fmt.Sprintf("that the head is not tied, but %s is not stored", quoted(head)))
-	case *config.Tie && isStored:
-		if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
-			differing, err := d.compareFiles(s.where[head], s.where[embedding], []string{head}, []string{embedding}, 1)
-			if err != nil || len(differing) == 0 {
-				return err
-			}
-		}
-		d.noteConfig(s, head, fmt.Sprintf("that the head is tied, but %s and %s are not alike", quoted(head), quoted(embedding)))
+	if !found || config.Tie == nil || !*config.Tie || !isStored {
+		return nil
 	}
+	if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
+		differing, err := d.compareFiles(s.where[head], s.where[embedding], []string{head}, []string{embedding}, 1)
+		if err != nil || len(differing) == 0 {
+			return err
+		}
+	}
+	d.noteConfig(s, head, fmt.Sprintf("that the head is tied, but %s and %s are not alike", quoted(head), quoted(embedding)))
 	return nil
 }
 
+// judgeUntied notes a model of language whose head is neither stored nor tied to the embedding.
+func (d *directory) judgeUntied(config *modelConfig, s *set) {
+	embedding, _, found := d.embeddingOf(s, slices.Concat(embeddings, otherEmbeddings))
+	if !found || len(config.Architectures) == 0 || config.Remote {
+		return
+	}
+	tied, known := config.own()["tie_word_embeddings"].(bool)
+	if config.Tie != nil {
+		tied, known = *config.Tie, true
+	}
+	causal := strings.HasSuffix(config.Architectures[0], "ForCausalLM") && strings.HasPrefix(embedding, "model.")
+	ties := slices.Contains([]string{"t5", "mt5", "umt5"}, config.Type) // some versions of transformers tie these in any case
+	other := isKnown(config.Type) && !ties && len(config.stored()) == 1 && slices.ContainsFunc([]string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}, func(e string) bool {
+		return strings.HasSuffix(config.Architectures[0], e)
+	})
+	const head = "lm_head.weight"
+	if !known || tied || !causal && !other || config.Tie == nil && (config.Quantization != nil || config.MLX != nil) ||
+		s.where[head] != "" || d.aliases(s)[head] || d.otherHead(s, embedding, causal) {
+		return
+	}
+	text := "that the head is not tied"
+	if config.Tie == nil {
+		text = "nothing of tie_word_embeddings, which is then false"
+	}
+	d.noteConfig(s, "", text+", but "+quoted(head)+" is not stored")
+}
+
 // otherHead reports whether the head may be stored under another name, or quantised. Any tensor beside the layers
-// that has the shape of the embedding may be the head: transformers saves that of DeepSeek-V4 as head.weight.
-func (d *directory) otherHead(s *set, embedding string) bool {
+// that has the shape of the embedding may be the head: transformers saves that of DeepSeek-V4 as head.weight. If
+// anyName is set, names that resemble that of a head count, too.
+func (d *directory) otherHead(s *set, embedding string, anyName bool) bool {
 	embedded, _ := d.info(s, embedding)
+	resembles := func(name string) bool {
+		return slices.ContainsFunc([]string{"lm_head", "output", "embed_out", "proj_out"}, func(part string) bool { return strings.Contains(name, part) })
+	}
 	for name := range s.where {
 		i, _ := d.info(s, name)
-		if strings.Contains(name, "lm_head") || strings.Contains(name, "output") || strings.Contains(name, "embed_out") || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName().MatchString(name) {
+		if anyName && resembles(name) || isOutput(name) || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName().MatchString(name) {
 			return true
 		}
 	}

@@ -72,10 +72,10 @@ var layouts = []layout{
 	{[]string{"gptj"}, "n_layer", "h.", slices.Concat(weightsOf("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"), withBias("ln_1", "mlp.fc_in", "mlp.fc_out")), append(withBias("ln_f"), "wte.weight"), false},
 	{[]string{"bloom"}, "n_layer", "h.", withBias("input_layernorm", "self_attention.query_key_value", "self_attention.dense", "post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), append(withBias("ln_f", "word_embeddings_layernorm"), "word_embeddings.weight"), false},
 	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "", "layers.", layerOfBART, nil, false},
-	{[]string{"opt"}, "", "layers.", layerOfBART, weightsOf("embed_tokens", "embed_positions"), false},
+	{[]string{"opt"}, "num_hidden_layers", "layers.", layerOfBART, weightsOf("embed_tokens", "embed_positions"), false},
 	{[]string{"whisper"}, "encoder_layers", "encoder.layers.", layerOfBART, append(withBias("encoder.conv1", "encoder.conv2", "encoder.layer_norm"), "encoder.embed_positions.weight"), false},
 	{[]string{"whisper"}, "decoder_layers", "decoder.layers.", layerOfBART, append(withBias("decoder.layer_norm"), "decoder.embed_positions.weight"), false},
-	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "", "decoder.layers.", slices.Concat(layerOfBART, below("encoder_attn.", attentionOfBART), withBias("encoder_attn_layer_norm")), nil, false},
+	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "decoder_layers", "decoder.layers.", slices.Concat(layerOfBART, below("encoder_attn.", attentionOfBART), withBias("encoder_attn_layer_norm")), nil, false},
 	{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, "num_hidden_layers", "encoder.layer.",
 		withBias("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
 		append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
@@ -91,8 +91,7 @@ var layouts = []layout{
 		withBias("attention.output.dense", "intermediate.dense", "output.dense", "layernorm_before", "layernorm_after")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
 	{[]string{"dinov2"}, "num_hidden_layers", "encoder.layer.", slices.Concat(weightsOf("attention.attention.query", "attention.attention.key", "attention.attention.value"),
 		withBias("attention.output.dense", "norm1", "norm2")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
-	{[]string{"clip_text_model"}, "num_hidden_layers", "encoder.layers.", layerOfCLIP, nil, false},
-	{[]string{"clip", "clip_vision_model", "siglip", "siglip_text_model", "siglip_vision_model"}, "", "encoder.layers.", layerOfCLIP, nil, false},
+	{[]string{"clip", "clip_text_model", "clip_vision_model", "siglip", "siglip_text_model", "siglip_vision_model"}, "num_hidden_layers", "encoder.layers.", layerOfCLIP, nil, false},
 	{[]string{"t5", "mt5", "umt5"}, "num_layers", "encoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.layer_norm", "layer.1.DenseReluDense.wo"), weightsOf("encoder.final_layer_norm", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
 	{[]string{"t5", "mt5", "umt5"}, "", "decoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
 		"layer.1.EncDecAttention.v", "layer.1.EncDecAttention.o", "layer.1.layer_norm", "layer.2.layer_norm", "layer.2.DenseReluDense.wo"), weightsOf("decoder.final_layer_norm", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
@@ -131,18 +130,21 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 			continue
 		}
 		known = true
-		count := 0
-		if len(configs) == 1 { // with several, stacks of different parts may have the same names
-			count, _ = number(configs[0].fields[l.count])
-		}
 		stacks := l.stacks(where, config.Remote || where["fc.weight"] != "") // the latter is a draft model of EAGLE
 		if len(stacks) > maxStacks {
 			continue
 		}
+		ours := maps.Clone(stacks)
+		maps.DeleteFunc(ours, func(_ string, have stack) bool { return len(configs) > 1 && l.foreign(have) })
 		for prefix, have := range stacks {
 			found = true
-			if at > 0 && l.foreign(have) {
+			if at > 0 && ours[prefix] == nil {
 				continue
+			}
+			part, sure := l.partOf(configs, prefix)
+			count := 0
+			if sure || len(configs) == 1 || len(ours) == 1 { // otherwise stacks of different parts may have the same names
+				count, _ = number(part.fields[l.count])
 			}
 			for _, name := range l.missing(where, prefix, have, count, quantised) {
 				// An embedding that is tied to the head may be stored as the head. In QianfanOCR the embedding is
@@ -150,7 +152,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 				missing[name] = (!isEmbedding(name) || !tied) && (at == 0 || where[outer(prefix)+strings.TrimPrefix(name, prefix)] == "")
 			}
 			if !quantised {
-				d.judgeShapes(l, s, prefix, have, configs[at].fields)
+				d.judgeShapes(l, s, prefix, have, part.fields)
 			}
 		}
 	}
@@ -171,6 +173,25 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	first := d.fileOf(s, "")
 	d.note(Missing, names[0], fmt.Sprintf("%s is not stored, but a model of the type %s in %s has it: programs set it at random", tensorText(names), quoted(config.Type), quoted(d.at(configFile))), first, d.at(configFile))
 	return true
+}
+
+// partOf returns the config that describes a stack: the first of a type of the layout, or the one of these in
+// text_config or vision_config that the text before the stack names. sure reports the latter.
+func (l *layout) partOf(configs []configPart, prefix string) (part configPart, sure bool) {
+	found := false
+	for _, p := range configs {
+		if !slices.Contains(l.types, p.Type) {
+			continue
+		}
+		if !found {
+			part, found = p, true
+		}
+		vision := strings.Contains(prefix, "vis")
+		if p.path == "text_config." && !vision || p.path == "vision_config." && vision {
+			return p, true
+		}
+	}
+	return part, false
 }
 
 // plain reports whether all tensors are floats or buffers, so that none belongs to a quantised weight.

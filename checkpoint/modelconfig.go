@@ -18,9 +18,6 @@ type modelConfig struct {
 	DType         any             `json:"dtype"`
 	TorchDType    any             `json:"torch_dtype"`
 	Tie           *bool           `json:"tie_word_embeddings"`
-	Vocab         any             `json:"vocab_size"`
-	Hidden        any             `json:"hidden_size"`
-	Layers        any             `json:"num_hidden_layers"`
 	Next          any             `json:"num_nextn_predict_layers"`
 	Quantization  json.RawMessage `json:"quantization_config"`
 	MLX           json.RawMessage `json:"quantization"`
@@ -54,25 +51,47 @@ func (m *modelConfig) isDense() bool {
 	return m.Type == "" && m.Class == "" && m.InFeatures != nil && m.OutFeatures != nil && m.Bias != nil && m.Activation != nil
 }
 
-// parts returns the config and the configs within it, up to three levels down, that have a model_type.
+// parts returns the config and the configs within it, up to three levels down, that have a model_type. If the config
+// is one that transformers saves, which names a class, the parts have the numbers that their types have by default.
 func (m *modelConfig) parts() (parts []configPart) {
+	for _, p := range m.stored() {
+		if len(m.Architectures) > 0 && !m.Remote && !p.overridden {
+			p.fields = completed(p.fields)
+		}
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// stored returns the parts without defaults.
+func (m *modelConfig) stored() (parts []configPart) {
 	var fields map[string]any
 	if json.Unmarshal(pyjson.WithNulls(m.text), &fields) != nil {
 		return nil
 	}
-	var walk func(fields map[string]any, depth int)
-	walk = func(fields map[string]any, depth int) {
+	var walk func(fields map[string]any, path string, depth int, overridden bool)
+	walk = func(fields map[string]any, path string, depth int, overridden bool) {
 		if name, ok := fields["model_type"].(string); ok {
-			parts = append(parts, configPart{name, fields})
+			parts = append(parts, configPart{name, path, fields, overridden})
 		}
 		for _, key := range slices.Sorted(maps.Keys(fields)) {
 			if below, ok := fields[key].(map[string]any); ok && depth < 3 {
-				walk(below, depth+1)
+				walk(below, path+key+".", depth+1, overridden || fields[key+"_dict"] != nil)
 			}
 		}
 	}
-	walk(fields, 0)
+	walk(fields, "", 0, false)
 	return parts
+}
+
+// own returns the fields of the config itself, as parts has them, or nil if it has no model_type.
+func (m *modelConfig) own() map[string]any {
+	for _, p := range m.parts() {
+		if p.path == "" {
+			return p.fields
+		}
+	}
+	return nil
 }
 
 // counts returns the numbers of layers that the config and the configs within it specify.
@@ -90,10 +109,8 @@ func (m *modelConfig) counts() (counts []int) {
 // A configPart is a config.json, or a config within one.
 type configPart struct {
 	Type   string
+	path   string // keys that lead to it, each with a dot after it; "" for the config.json
 	fields map[string]any
-}
 
-func number(v any) (int, bool) {
-	f, ok := v.(float64)
-	return int(f), ok && f == float64(int(f))
+	overridden bool // whether another section replaces some of its fields, as text_config_dict of CLIP does
 }

@@ -283,7 +283,7 @@ func TestHeads(t *testing.T) {
 // called lm_head, and layers of a known architecture within one that is not known.
 func TestOtherNames(t *testing.T) {
 	const rest = "input_layernorm.weight post_attention_layernorm.weight mlp.gate_proj.weight mlp.up_proj.weight mlp.down_proj.weight "
-	config := `{"model_type":"new","architectures":["New"],"text_config":{"model_type":"qwen3_vl_text","num_hidden_layers":3}}`
+	config := `{"model_type":"new","architectures":["New"],"text_config":{"model_type":"qwen3_vl_text","num_hidden_layers":3,"vocab_size":2,"hidden_size":2,"intermediate_size":2,"num_attention_heads":1,"num_key_value_heads":1,"head_dim":2}}`
 	text := layersOf(t, 3, func(int) string {
 		return rest + "self_attn.q_proj.weight self_attn.k_proj.weight self_attn.v_proj.weight self_attn.o_proj.weight"
 	})
