@@ -94,6 +94,22 @@ func TestVariantsAlike(t *testing.T) {
 	}
 }
 
+// TestVariantsOfTorch: a variant by torch.save has the tensors of the plain files of safetensors, and maybe tied ones.
+func TestVariantsOfTorch(t *testing.T) {
+	plain := weights(t, map[string]float32{"a": 1, "b": 2})
+	for name, c := range map[string]struct {
+		values map[string]float32
+		found  int
+	}{
+		"the same": {map[string]float32{"a": 1, "b": 2}, 0},
+		"one less": {map[string]float32{"a": 1}, 1},
+		"tied":     {map[string]float32{"a": 1, "b": 2, "c": 2}, 0},
+	} {
+		require.Len(t, check(t, files(map[string]string{"model.safetensors": plain, "pytorch_model.fp16.bin": torchFile(t, c.values)})), c.found, name)
+		require.Len(t, check(t, files(map[string]string{"pytorch_model.bin": torchFile(t, c.values), "model.fp16.safetensors": plain})), c.found, name)
+	}
+}
+
 // TestLoRAPairs: one matrix of a pair without the other is a finding.
 func TestLoRAPairs(t *testing.T) {
 	config := `{"peft_type":"LORA"}`

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // judgeVariants compares variants that are named after a dtype with the files without a variant. Both are the same
@@ -12,11 +13,10 @@ func (d *directory) judgeVariants() {
 		if !slices.Contains([]string{"fp16", "bf16", "fp32", "float16", "bfloat16", "float32"}, s.variant) {
 			continue
 		}
-		at := slices.IndexFunc(d.sets, func(plain *set) bool { return plain.variant == "" && plain.stem == s.stem && plain.torch == s.torch })
-		if at < 0 || len(s.where) == 0 || len(d.sets[at].where) == 0 {
+		plain := d.plainOf(s)
+		if plain == nil || len(s.where) == 0 || len(plain.where) == 0 {
 			continue
 		}
-		plain := d.sets[at]
 		if tensor, why := d.varies(plain, s); tensor != "" {
 			first, second := d.fileOf(plain, tensor), d.fileOf(s, tensor)
 			d.note(Ambiguous, tensor, fmt.Sprintf("%s and its variant %s in %s are two models: the tensor %s differs (%s)", quoted(first), quoted(s.variant), quoted(second), quoted(tensor), why), first, second)
@@ -24,9 +24,21 @@ func (d *directory) judgeVariants() {
 	}
 }
 
+// plainOf returns the set without a variant that belongs to a variant, or nil: the one of the same format, or else of the
+// other one.
+func (d *directory) plainOf(s *set) (plain *set) {
+	stem := strings.TrimPrefix(s.stem, "pytorch_")
+	for _, other := range d.sets {
+		if other.variant == "" && strings.TrimPrefix(other.stem, "pytorch_") == stem && (plain == nil || other.torch == s.torch) {
+			plain = other
+		}
+	}
+	return plain
+}
+
 // varies returns a tensor whose shape in a variant differs from its shape in the plain files, or which only one of
-// them has, and the reason. If each has tensors that the other lacks, these do not count: versions of a library may
-// name tensors differently.
+// them has, and the reason. Tensors that only torch.save has may be tied to others. If each has tensors that the
+// other lacks, these do not count: versions of a library may name tensors differently.
 func (d *directory) varies(plain, of *set) (tensor, why string) {
 	var only, more []string
 	aliasesOf, aliasesPlain := d.aliases(of), d.aliases(plain)
@@ -36,12 +48,12 @@ func (d *directory) varies(plain, of *set) (tensor, why string) {
 		switch {
 		case both && !slices.Equal(a.shape, b.shape):
 			return name, fmt.Sprintf("%v in one, %v in the other", a, b)
-		case !both && !isBuffer(name) && !isHead(name) && !aliasesOf[name]:
+		case !both && (!plain.torch || of.torch) && !isBuffer(name) && !isHead(name) && !aliasesOf[name]:
 			only = append(only, name)
 		}
 	}
 	for _, name := range sortedNames(of.where) {
-		if plain.where[name] == "" && !isBuffer(name) && !isHead(name) && !aliasesPlain[name] {
+		if plain.where[name] == "" && (!of.torch || plain.torch) && !isBuffer(name) && !isHead(name) && !aliasesPlain[name] {
 			more = append(more, name)
 		}
 	}
