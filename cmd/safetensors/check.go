@@ -28,10 +28,11 @@ func (c *command) check() *cobra.Command {
 	var part parts.Part
 	cmd := c.verb("check SRC... [--values] [--part K/N] [--json]", "Say whether files obey the rules of the format", `
 A file that breaks a rule is refused: the line names the tensor, the rule and the place.
-In a folder, every .safetensors file and every index is checked. A file of another format
-is checked by the rules of that format, and the line says so; it is refused if a tensor in
-it cannot be read, or if its name ends in .safetensors. --values also refuses files with a
-NaN or an infinity. The exit code is 1 if a file is refused.
+In a folder, every .safetensors file and every index is checked; without these, every
+folder below it with a distributed checkpoint or a pytorch_model.bin. A file of another
+format is checked by the rules of that format, and the line says so; it is refused if a
+tensor in it cannot be read, or if its name ends in .safetensors. --values also refuses
+files with a NaN or an infinity. The exit code is 1 if a file is refused.
 
 --part K/N checks part K of the files. The lines of all N parts together are those of a
 whole check, except for the findings about folders.
@@ -160,8 +161,8 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 	return nil
 }
 
-// filesOf returns the files that check opens for a source: the files of a folder, or the source
-// itself.
+// filesOf returns the names that check opens for a source: the files of safetensors in a folder, or else the
+// folders below it that have a model in another format, or the source itself.
 func filesOf(name string) ([]string, error) {
 	var info fs.FileInfo
 	dir, err := localfile.Path(name)
@@ -171,11 +172,14 @@ func filesOf(name string) ([]string, error) {
 	if err != nil || !info.IsDir() {
 		return []string{name}, nil // a URL or -; or the name cannot be opened, and its verdict gives the reason
 	}
-	var files []string
+	var files, below []string
 	dir += string(filepath.Separator) // follows a link to a folder
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if !d.IsDir() && holdsModel(d.Name()) {
+			below = append(below, filepath.Dir(path))
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !storage.IsIndex(path) {
 			return nil
@@ -189,11 +193,21 @@ func filesOf(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(files) == 0 {
-		return []string{name}, nil // the folder has files of PyTorch, or its verdict will list what it contains
-	}
 	slices.Sort(files)
-	return files, nil
+	if len(files) > 0 {
+		return files, nil
+	}
+	slices.Sort(below)
+	if below = slices.Compact(below); len(below) > 0 && !slices.Contains(below, filepath.Clean(dir)) {
+		return below, nil
+	}
+	return []string{name}, nil // it is a checkpoint itself, or its verdict will list what it contains
+}
+
+// holdsModel reports whether a folder with a file of this name has a distributed checkpoint, or a model by torch.save,
+// rather than the state of an optimizer or of another part of a job.
+func holdsModel(name string) bool {
+	return name == ".metadata" || slices.Contains([]string{"pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.bin"}, name)
 }
 
 func (c *command) verdict(name string, values bool) verdict {
