@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
@@ -171,8 +172,8 @@ func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 		return nil
 	}
 	own := config.own()
-	if want, ok := number(own["vocab_size"]); ok && want != i.shape[0] {
-		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("vocab_size"), want, quoted(name), i.shape))
+	if want, ok := number(own[modelconfig.Vocabulary]); ok && want != i.shape[0] {
+		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText(modelconfig.Vocabulary), want, quoted(name), i.shape))
 	}
 	if want, ok := number(own["hidden_size"]); ok && want != i.shape[1] && name == embeddings[0] {
 		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("hidden_size"), want, quoted(name), i.shape))
@@ -207,7 +208,7 @@ func (m *modelConfig) typeTexts() (texts []string) {
 	for _, p := range m.stored() {
 		keys := notNumbers(p.fields)
 		if len(defaultsOf(p.Type)) == 0 && isKnown(p.Type) {
-			keys = slices.DeleteFunc([]string{"vocab_size", "hidden_size", "num_hidden_layers"}, func(key string) bool {
+			keys = slices.DeleteFunc([]string{modelconfig.Vocabulary, "hidden_size", "num_hidden_layers"}, func(key string) bool {
 				_, text := p.fields[key].(string)
 				return !text
 			})

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
 
 // A layout describes the layers of some architectures of transformers. All layers have the same
@@ -175,8 +177,8 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	return true
 }
 
-// partOf returns the config that describes a stack: the first of a type of the layout, or the one of these in
-// text_config or vision_config that the text before the stack names. sure reports the latter.
+// partOf returns the config that describes a stack: the first of a type of the layout, or the one of these that is in
+// vision_config or belongs to the language model, if the text before the stack says the same. sure reports the latter.
 func (l *layout) partOf(configs []configPart, prefix string) (part configPart, sure bool) {
 	found := false
 	for _, p := range configs {
@@ -187,7 +189,8 @@ func (l *layout) partOf(configs []configPart, prefix string) (part configPart, s
 			part, found = p, true
 		}
 		vision := strings.Contains(prefix, "vis")
-		if p.path == "text_config." && !vision || p.path == "vision_config." && vision {
+		language := p.path != "" && modelconfig.OfLanguage(strings.Split(strings.TrimSuffix(p.path, "."), "."))
+		if language && !vision || p.path == "vision_config." && vision {
 			return p, true
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
 
 // A dim computes the length of a dimension from the numbers of a config. ok is false if the config lacks one of
@@ -94,7 +96,7 @@ var (
 	inner   = key("intermediate_size")
 	queries = headsOf(key("num_attention_heads"))
 	keys    = headsOf(keyHeads)
-	vocab   = key("vocab_size")
+	vocab   = key(modelconfig.Vocabulary)
 	places  = key("max_position_embeddings")
 	model   = key("d_model")
 	experts = key("num_experts", "num_local_experts", "n_routed_experts")

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
 
 // A finding is a section of a config that describes how weights are quantised.
@@ -18,19 +20,6 @@ type finding struct {
 
 // quantisationKeys are the keys of such sections.
 var quantisationKeys = []string{"quantization_config", "compression_config", "quantization"}
-
-// ofLanguage are the keys of the configs of language models within the configs of larger models.
-// Outside of these configs, "quantization" may describe an audio codec.
-var ofLanguage = []string{"text_config", "language_config", "llm_config", "thinker_config"}
-
-// describesWeights reports whether the config at a path belongs to a whole model, or to the
-// language model in it.
-func describesWeights(path []string) bool {
-	return len(path) == 0 || slices.Contains(ofLanguage, path[len(path)-1])
-}
-
-// maxPath is the greatest depth at which configs may describe how weights are quantised.
-const maxPath = 2
 
 // An architecture contains properties of the model from the rest of its config.
 type architecture struct {
@@ -61,7 +50,7 @@ func (a *architecture) find(file *section, path []string) (all []finding) {
 	if key := sectionIn(file.members, path); key != "" {
 		all = append(all, finding{join(path, key), file.get(key)})
 	}
-	if len(path) == maxPath {
+	if len(path) == modelconfig.MaxDepth {
 		return all
 	}
 	inner := slices.Clone(file.members)
@@ -93,11 +82,11 @@ func sectionIn(file members, path []string) string {
 	s, short := file.get("quantization_config"), file.get("quantization")
 	bits := json.Unmarshal(s, &own) == nil && json.Unmarshal(short, &other) == nil && !own.has("quant_method") && other.has("bits")
 	switch {
-	case s != nil && !(bits && describesWeights(path)):
+	case s != nil && !(bits && modelconfig.OfLanguage(path)):
 		return "quantization_config"
 	case s == nil && json.Unmarshal(file.get("compression_config"), &early) == nil && early.get("quant_method") != nil:
 		return "compression_config" // compressed-tensors writes it; other programs use the key for something else
-	case short != nil && describesWeights(path):
+	case short != nil && modelconfig.OfLanguage(path):
 		return "quantization" // ModelOpt writes this key alone; MLX writes both keys, and reads this one
 	}
 	return ""

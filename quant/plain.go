@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
@@ -60,7 +61,7 @@ type plainer struct {
 
 // change changes the config s. path contains the keys that lead to it.
 func (p *plainer) change(s *section, path []string) {
-	ofWeights := describesWeights(path)
+	ofWeights := modelconfig.OfLanguage(path)
 	for key := sectionIn(s.members, path); key != ""; key = sectionIn(s.members, path) {
 		s.members = slices.Delete(s.members, s.index(key), s.index(key)+1)
 		p.changed, ofWeights = true, true
@@ -75,7 +76,7 @@ func (p *plainer) change(s *section, path []string) {
 				p.changed = p.changed || !bytes.Equal(m.value, quoted(p.dtype))
 				s.members[i].value, p.named = quoted(p.dtype), true
 			}
-		case len(path) < maxPath && m.value[0] == '{' && !slices.Contains(quantisationKeys, m.key):
+		case len(path) < modelconfig.MaxDepth && m.value[0] == '{' && !slices.Contains(quantisationKeys, m.key):
 			inner, before := newSection(s.where+cut(m.key)+": ", m.value), p.changed
 			p.changed = false
 			if p.change(inner, join(path, m.key)); p.changed {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/spf13/cobra"
 )
@@ -316,50 +318,37 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 	return nil
 }
 
-// resizeConfig sets vocab_size in a config.json, or in the config of its language model, to the new
-// number of rows of the embeddings.
+// resizeConfig sets vocab_size in a config.json, and in the config of its language model, to the new number of rows of
+// the embeddings.
 func (r resizing) resizeConfig(text []byte) ([]byte, error) {
-	var config struct {
-		Own  *int `json:"vocab_size"`
-		Text struct {
-			Own *int `json:"vocab_size"`
-		} `json:"text_config"`
-	}
-	if err := json.Unmarshal(pyjson.WithStrings(text), &config); err != nil {
-		return nil, err
-	}
-	for _, size := range []*int{config.Own, config.Text.Own} {
-		if size != nil && *size != r.from {
-			return nil, fmt.Errorf("vocab_size is %d, but the embeddings have %d rows, and %d with the adapter", *size, r.from, r.to)
+	found := false
+	changed, err := modelconfig.Change(pyjson.WithStrings(text), nil, func(fields map[string]json.RawMessage) (bool, error) {
+		var size *int
+		if value, ok := fields[modelconfig.Vocabulary]; ok {
+			if err := json.Unmarshal(value, &size); err != nil {
+				return false, err
+			}
 		}
-	}
-	if config.Own == nil && config.Text.Own == nil {
-		return nil, fmt.Errorf("it has no vocab_size to be changed from %d to %d", r.from, r.to)
-	}
-	set := func(text []byte, own *int) ([]byte, error) {
-		if own == nil {
-			return text, nil
+		switch {
+		case size == nil:
+			return false, nil
+		case *size != r.from:
+			return false, fmt.Errorf("vocab_size is %d, but the embeddings have %d rows, and %d with the adapter", *size, r.from, r.to)
 		}
-		fields := map[string]json.RawMessage{}
-		if err := json.Unmarshal(text, &fields); err != nil {
-			return nil, err
-		}
-		fields["vocab_size"] = json.RawMessage(strconv.Itoa(r.to))
-		return json.Marshal(fields)
-	}
-	fields := map[string]json.RawMessage{}
-	changed, err := set(pyjson.WithStrings(text), config.Own)
-	if err == nil {
-		err = json.Unmarshal(changed, &fields)
-	}
-	if err == nil && config.Text.Own != nil {
-		fields["text_config"], err = set(fields["text_config"], config.Text.Own)
+		fields[modelconfig.Vocabulary], found = json.RawMessage(strconv.Itoa(r.to)), true
+		return true, nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("it has no vocab_size to be changed from %d to %d", r.from, r.to)
 	}
 	if err != nil {
 		return nil, err
 	}
-	changed, err = json.MarshalIndent(fields, "", "  ")
-	return append(pyjson.WithWords(changed), '\n'), err
+	var b bytes.Buffer
+	if err := json.Indent(&b, changed, "", "  "); err != nil {
+		return nil, err
+	}
+	return append(pyjson.WithWords(b.Bytes()), '\n'), nil
 }
 
 func (w *copyJob) mergeBy(method string, models []*source.Checkpoint, weights []float64) (map[string]safetensors.Tensor, error) {

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestResizeConfig: merge sets vocab_size in each config that describes the language model.
+func TestResizeConfig(t *testing.T) {
+	for name, c := range map[string]struct{ config, want, fault string }{
+		"own":        {`{"vocab_size":4,"x":[NaN]}`, `{"vocab_size":5,"x":[NaN]}`, ""},
+		"of text":    {`{"text_config":{"vocab_size":4},"vocab_size":4}`, `{"text_config":{"vocab_size":5},"vocab_size":5}`, ""},
+		"of an LLM":  {`{"llm_config":{"vocab_size":4},"vision_config":{"vocab_size":9}}`, `{"llm_config":{"vocab_size":5},"vision_config":{"vocab_size":9}}`, ""},
+		"of Omni":    {`{"thinker_config":{"text_config":{"vocab_size":4,"a":1},"b":2}}`, `{"thinker_config":{"text_config":{"a":1,"vocab_size":5},"b":2}}`, ""},
+		"null":       {`{"vocab_size":null,"text_config":{"vocab_size":4}}`, `{"vocab_size":null,"text_config":{"vocab_size":5}}`, ""},
+		"none":       {`{"text_config":{}}`, "", "no vocab_size"},
+		"another":    {`{"vocab_size":4,"text_config":{"vocab_size":3}}`, "", "vocab_size is 3, but the embeddings have 4 rows, and 5 with the adapter"},
+		"text":       {`{"vocab_size":"4"}`, "", "cannot unmarshal"},
+		"no object":  {`[]`, "", "cannot unmarshal"},
+		"too deep":   {`{"text_config":{"text_config":{"text_config":{"vocab_size":4}}}}`, "", "no vocab_size"},
+		"not a text": {`{"text_config":7,"vocab_size":4}`, `{"text_config":7,"vocab_size":5}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := resizing{4, 5}.resizeConfig([]byte(c.config))
+			if c.fault != "" {
+				require.ErrorContains(t, err, c.fault)
+				return
+			}
+			require.NoError(t, err)
+			if name == "own" { // NaN is JSON of Python only
+				require.Equal(t, "{\n  \"vocab_size\": 5,\n  \"x\": [\n    NaN\n  ]\n}\n", string(got))
+				return
+			}
+			require.JSONEq(t, c.want, string(got))
+		})
+	}
+}
