@@ -165,17 +165,23 @@ func (d *directory) embeddingOf(s *set, names []string) (name string, i info, fo
 	return "", info{}, false
 }
 
-// sizeText returns the texts of findings if vocab_size or hidden_size contradicts the shape of the embedding.
+// sizeText returns the texts of findings if vocab_size or hidden_size contradicts the shape of the embedding, or of the
+// head. A draft model may have a head for fewer tokens.
 func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 	name, i, found := d.embeddingOf(s, slices.Concat(embeddings, otherEmbeddings))
 	if !found {
 		return nil
 	}
 	own := config.own()
-	if want, ok := number(own[modelconfig.Vocabulary]); ok && want != i.shape[0] {
+	noted := slices.ContainsFunc(d.findings[d.first:], func(f Finding) bool { return f.Rule == Config && f.Tensor == name })
+	want, ok := number(own[modelconfig.Vocabulary])
+	if ok && want != i.shape[0] && !noted {
 		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText(modelconfig.Vocabulary), want, quoted(name), i.shape))
 	}
-	if want, ok := number(own["hidden_size"]); ok && want != i.shape[1] && name == embeddings[0] {
+	if head, found := d.info(s, "lm_head.weight"); ok && want == i.shape[0] && found && isFloat(head.dtype) && len(head.shape) == 2 && head.shape[0] != want && s.where["fc.weight"] == "" && own["draft_vocab_size"] == nil {
+		texts = append(texts, fmt.Sprintf("%s %d, but \"lm_head.weight\" has %v", config.keyText(modelconfig.Vocabulary), want, head.shape))
+	}
+	if want, ok := number(own["hidden_size"]); ok && want != i.shape[1] && name == embeddings[0] && !noted {
 		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("hidden_size"), want, quoted(name), i.shape))
 	}
 	return texts

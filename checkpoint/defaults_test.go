@@ -143,3 +143,27 @@ func TestBiases(t *testing.T) {
 		require.Len(t, check(t, files(map[string]string{"config.json": config + c.more + "}", "model.safetensors": written(t, model)})), c.found, "%s %s", c.shapes, c.more)
 	}
 }
+
+// TestHeadRows: the head has as many rows as the embedding, except in draft models.
+func TestHeadRows(t *testing.T) {
+	config := `{"model_type":"llama","architectures":["LlamaForCausalLM"],` + sizes + `"head_dim":4`
+	for shape, found := range map[string]int{"lm_head.weight 11x8": 0, "lm_head.weight 12x8": 1, "lm_head.weight 12x8\nfc.weight 8x16": 0} {
+		model, _ := shaped(t, strings.ReplaceAll(llama, "P", "model")+shape)
+		require.Len(t, check(t, files(map[string]string{"config.json": config + "}", "model.safetensors": written(t, model)})), found, shape)
+	}
+	model, _ := shaped(t, strings.ReplaceAll(llama, "P", "model")+"lm_head.weight 11x8")
+	model["model.embed_tokens.weight"] = zeros(t, 12, 8)
+	require.Len(t, check(t, files(map[string]string{"config.json": config + "}", "model.safetensors": written(t, model)})), 1, "one finding about the embedding")
+}
+
+// TestOtherPrograms: a .bin of another program, below the model, is no finding. It is one under a name that libraries
+// open, and a cut file of torch.save is one.
+func TestOtherPrograms(t *testing.T) {
+	model := weights(t, map[string]float32{"x": 1})
+	for name, found := range map[string]int{"metal/model.bin": 0, "metal/pytorch_model.bin": 1, "pytorch_model.bin": 1} {
+		require.Len(t, check(t, files(map[string]string{"model.safetensors": model, name: "GPT-OSS v1.0\x00\x00\x00\x00"})), found, name)
+	}
+	saved := torchFile(t, map[string]float32{"x": 1})
+	require.Len(t, check(t, files(map[string]string{"model.safetensors": model, "metal/model.bin": saved[:len(saved)-9]})), 1)
+	require.NotEmpty(t, check(t, files(map[string]string{"model.bin": "GPT-OSS v1.0\x00\x00\x00\x00"})))
+}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -108,12 +109,21 @@ func (c *checker) readHeads(names []string) error {
 	for i, name := range names {
 		c.seen[name] = true
 		if errs[i] != nil {
-			c.unreadable(name, errs[i])
+			if !ofAnother(name, errs[i]) {
+				c.unreadable(name, errs[i])
+			}
 			continue
 		}
 		c.heads[name] = heads[i]
 	}
 	return nil
+}
+
+// ofAnother reports whether a file in a directory below is of another program, such as metal/model.bin of gpt-oss: one
+// that is not of torch.save, under a name that no library opens there.
+func ofAnother(name string, err error) bool {
+	stem, is := strings.CutSuffix(path.Base(name), ".bin")
+	return is && strings.Contains(name, "/") && !slices.Contains(modelStems, stem) && strings.Contains(err.Error(), "not made by torch.save: ")
 }
 
 func (c *checker) readHead(name string) (*head, error) {
