@@ -40,6 +40,11 @@ func (m *modelConfig) parse(text []byte) error {
 	var read modelConfig
 	if json.Unmarshal(pyjson.WithNulls(text), &read) == nil { // otherwise a field has an unexpected type, and no field is used
 		read.text = text
+		for _, section := range []*json.RawMessage{&read.Quantization, &read.MLX, &read.AutoMap} {
+			if string(*section) == "null" {
+				*section = nil
+			}
+		}
 		read.Remote = read.AutoMap != nil
 		*m = read
 	}

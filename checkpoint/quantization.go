@@ -19,6 +19,9 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 	if config.Type == "" && config.Class == "" && config.Quantization == nil || !config.judgesQuantization() {
 		return nil
 	}
+	if d.judgeNoMethod(config, s) {
+		return nil
+	}
 	tensors := make(map[string]safetensors.Tensor, len(s.where))
 	marked := false
 	for name, file := range s.where {
@@ -67,6 +70,18 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 		}
 	}
 	return nil
+}
+
+// judgeNoMethod notes a quantization_config without settings: transformers does not open such a model. It reports
+// whether it noted it.
+func (d *directory) judgeNoMethod(config *modelConfig, s *set) bool {
+	var settings map[string]any
+	if len(config.Architectures) == 0 || config.MLX != nil || config.Quantization == nil ||
+		json.Unmarshal(pyjson.WithNulls(config.Quantization), &settings) != nil || settings == nil || len(settings) > 0 {
+		return false
+	}
+	d.noteConfig(s, "", "quantization_config {}, which names no method")
+	return true
 }
 
 // packed returns the first tensor that GPTQ or AWQ has packed into integers, or "". Without a config, the number of bits of

@@ -67,6 +67,7 @@ func TestConfigRules(t *testing.T) {
 		weights    string
 	}{
 		"dtype":         {tenth, `{"dtype":"float32"}`, `{"dtype":"bfloat16"}`, "config.json", "dtype bfloat16", ""},
+		"a null":        {tenth, `{"dtype":"float32","quantization_config":null}`, `{"dtype":"bfloat16","quantization_config":null,"quantization":null}`, "config.json", "dtype bfloat16", ""},
 		"torch_dtype":   {tenth, `{"torch_dtype":"float64"}`, `{"torch_dtype":"torch.float16"}`, "config.json", "dtype torch.float16", ""},
 		"vocabulary":    {with(embedding), `{"model_type":"llama","vocab_size":2}`, `{"model_type":"llama","vocab_size":3}`, "config.json", "vocab_size 3", ""},
 		"hidden size":   {with(embedding), `{"model_type":"llama","hidden_size":1}`, `{"model_type":"llama","hidden_size":2}`, "config.json", "hidden_size 2", ""},

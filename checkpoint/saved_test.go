@@ -176,6 +176,14 @@ func TestQuantizedTensor(t *testing.T) {
 	}
 }
 
+// TestNoMethod: transformers does not open a model whose quantization_config is empty.
+func TestNoMethod(t *testing.T) {
+	for section, found := range map[string]int{"": 0, `,"quantization_config":null`: 0, `,"quantization_config":{}`: 1, `,"quantization_config":{},"quantization":{}`: 0} {
+		config := `{"model_type":"new","architectures":["New"]` + section + `}`
+		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": weights(t, map[string]float32{"x": 1})})), found, section)
+	}
+}
+
 // unpackedFile returns a file of a case of the corpus.
 func unpackedFile(t *testing.T, name, base string) string {
 	t.Helper()
