@@ -226,6 +226,7 @@ func TestStatementRules(t *testing.T) {
 func TestBundleRules(t *testing.T) {
 	s := newSigner(t)
 	good := string(s.bundle(t, edited(t)))
+	sig := base64.StdEncoding.EncodeToString(must(Parse([]byte(good))).sig)
 	key := `"publicKey":{"hint":"` + s.hint + `"}`
 	other := newSigner(t)
 	for _, c := range []struct {
@@ -256,6 +257,7 @@ func TestBundleRules(t *testing.T) {
 		{"payload with a line break", []string{`"payload":"`, `"payload":"\n`}, "payload: expected base64"},
 		{"no payload", []string{`"payload":`, `"load":`}, "payload: expected base64"},
 		{"sig is no base64", []string{`"sig":"`, `"sig":"!`}, "sig: expected base64"},
+		{"sig ends in what is no base64", []string{sig, sig + "!"}, "sig: expected base64"},
 		{"sig is null", []string{`"sig":"`, `"sig":null,"x":"`}, "sig is null"},
 		{"another key", []string{s.hint, other.hint}, "signed with another key"},
 		{"duplicate payload", []string{`"payload":"`, `"payload":"AA==","payload":"`}, `duplicate field "payload"`},
@@ -279,7 +281,7 @@ func TestBundleRules(t *testing.T) {
 		require.NoError(t, err, replace[1])
 	}
 	b := must(Parse([]byte(good)))
-	url := strings.ReplaceAll(good, base64.StdEncoding.EncodeToString(b.sig), base64.URLEncoding.EncodeToString(b.sig))
+	url := strings.ReplaceAll(good, sig, base64.URLEncoding.EncodeToString(b.sig))
 	must(s.verify([]byte(url))) // both alphabets of base64
 }
 
@@ -335,6 +337,9 @@ func TestShards(t *testing.T) {
 	}
 	algorithm = "sha256-sharded-9" // as the Python package writes it
 	must(shards("9", "a:0:9"))
+	algorithm = "sha256-sharded-1"
+	must(shards("1", "a:0:1", "a:1:2"))
+	algorithm = "sha256-sharded-9"
 	require.ErrorContains(t, errorOf(shards("8", "a:0:8")), `algorithm "sha256-sharded-9", expected "sha256"`)
 	algorithm = "sha256"
 	must(shards("9", "a:0:9", "a:18:27", "a:9:18")) // sorted by name

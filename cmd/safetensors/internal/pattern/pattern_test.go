@@ -69,6 +69,7 @@ func TestRename(t *testing.T) {
 		{`s/x/\\0/`, "axb", `a\0b`},
 		{`s/x/\0\0/`, "axb", "axxb"},
 		{`s/x/\ä\$/`, "axb", "aä$b"},
+		{`s/x/\/\:\@/`, "axb", "a/:@b"},
 		{"s/x/a\nb/", "x", "a\nb"},
 		{"s|a/b|c|", "a/b", "c"},
 		{`s|a\|b|c|`, "b", "c"},
