@@ -187,6 +187,10 @@ func TestParse(t *testing.T) {
 		_, err := Parse(t.Context(), name, io.Discard, 10)
 		require.ErrorAs(t, err, new(UsageError), name)
 	}
+	for n, fits := range map[int]bool{0: false, 1: true, 1 << 20: true, 1<<20 + 1: false} {
+		_, err := ParseRanks("x", n)
+		require.Equal(t, fits, err == nil, "%d ranks", n)
+	}
 	for name, want := range map[string]Destination{
 		"-": stream{io.Discard}, "x.safetensors": single{name: "x.safetensors", format: format.Safetensors}, "x": folder{name: "x"},
 		"file:///x.safetensors": single{name: filepath.FromSlash("/x.safetensors"), format: format.Safetensors}, "file:///x": folder{name: filepath.FromSlash("/x")},

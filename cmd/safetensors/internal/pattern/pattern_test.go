@@ -89,7 +89,7 @@ func TestRename(t *testing.T) {
 		require.NoError(t, err, c.rename)
 		require.Equal(t, c.want, r.Apply(c.name), c.rename)
 	}
-	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`} {
+	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`, `s/a/\z/`, `s/a/\A/`} {
 		_, err := ParseRename(bad)
 		require.Error(t, err, bad)
 	}

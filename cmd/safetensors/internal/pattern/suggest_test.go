@@ -15,6 +15,9 @@ func TestSuggest(t *testing.T) {
 		"MODEL.LAYERS.0.MLP.WEIGHT": "model.layers.0.mlp.weight",
 		"mlp.weight":                "model.layers.0.mlp.weight",
 		"lm_head":                   "lm_head.weight",
+		"lm_haed.weigth":            "lm_head.weight", // four of fourteen bytes differ
+		"lm_":                       "lm_head.weight",
+		"lm":                        "",
 		"":                          "",
 		"x":                         "",
 		"something.else.altogether": "",
