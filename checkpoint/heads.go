@@ -123,7 +123,7 @@ func (c *checker) readHeads(names []string) error {
 // that is not of torch.save, under a name that no library opens there.
 func ofAnother(name string, err error) bool {
 	stem, is := strings.CutSuffix(path.Base(name), ".bin")
-	return is && strings.Contains(name, "/") && !slices.Contains(modelStems, stem) && strings.Contains(err.Error(), "not made by torch.save: ")
+	return is && strings.Contains(name, "/") && !slices.Contains(modelStems, stem) && errors.As(err, new(prefix.Foreign))
 }
 
 func (c *checker) readHead(name string) (*head, error) {

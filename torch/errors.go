@@ -30,5 +30,9 @@ func broken(tensor string, err error) error {
 	if errors.As(err, new(readError)) {
 		return err
 	}
-	return &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: prefix.Strip(err).Error()}
+	format := &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: prefix.Strip(err).Error()}
+	if errors.As(err, new(prefix.Foreign)) {
+		return prefix.Foreign{Err: format}
+	}
+	return format
 }

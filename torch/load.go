@@ -47,7 +47,7 @@ func loadMarked(r io.ReaderAt, size int64, s *session) (top any, data storages, 
 	case len(head) > tarMagic && string(head[tarMagic:]) == "ustar":
 		return nil, nil, errors.New("a tar archive, as PyTorch wrote before 0.2; load it with PyTorch and save it again")
 	}
-	return nil, nil, fmt.Errorf("not made by torch.save: %s", kindOf(r, size, head))
+	return nil, nil, prefix.Foreign{Err: fmt.Errorf("not made by torch.save: %s", kindOf(r, size, head))}
 }
 
 // kindOf describes a file that torch.save has not made. For a file without a header of safetensors,

@@ -57,6 +57,13 @@ func (e Absent) Error() string        { return e.Err.Error() }
 func (e Absent) Unwrap() error        { return e.Err }
 func (e Absent) Is(target error) bool { return target == fs.ErrNotExist }
 
+// A Foreign is an error about a file that another program made, which adds nothing to the text of Err.
+// Package checkpoint leaves such a file alone where no library would open it.
+type Foreign struct{ Err error }
+
+func (e Foreign) Error() string { return e.Err.Error() }
+func (e Foreign) Unwrap() error { return e.Err }
+
 // An Unsupported is an error that wraps [errors.ErrUnsupported] without adding to the text of Err.
 type Unsupported struct{ Err error }
 
