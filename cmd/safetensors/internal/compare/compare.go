@@ -49,14 +49,12 @@ func ValuesAndNorm(a, b safetensors.Tensor, tolerance Tolerance) (d Difference, 
 	p.idle.New = func() any { return new(memory) }
 	count := numbers.Count(a)
 	err = parallel.Blocks(runtime.GOMAXPROCS(0), count, blockElements, p.block)
-	p.found.Squares, norm = p.total()
+	p.found.Squares, _ = p.total()
 	if err == nil && p.found.Squares != 0 { // the norm includes the blocks that are equal
 		err = parallel.Do(runtime.GOMAXPROCS(0), int64(len(p.equal)), func(i int64) error {
 			return p.addNorm(p.equal[i], min(blockElements, count-p.equal[i]))
 		})
 		_, norm = p.total()
-	} else {
-		norm = 0
 	}
 	if p.at >= 0 {
 		p.found.At = indices(p.at, a.Shape())
