@@ -244,8 +244,8 @@ var biased = []struct {
 	{[]string{"llama", "granite", "smollm3"}, "mlp_bias", ".mlp.gate_proj.bias"},
 }
 
-// biasText returns the text of a finding if a setting contradicts the biases that are stored. Libraries leave out those
-// that the setting denies, and make those that are not stored.
+// biasText returns the text of a finding if a setting contradicts the biases that are stored. If the setting is
+// false, libraries leave stored biases out; if it is true, they initialize the missing ones at random.
 func (d *directory) biasText(config *modelConfig, s *set) (texts []string) {
 	own := config.own()
 	for _, row := range biased {

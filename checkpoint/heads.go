@@ -119,8 +119,8 @@ func (c *checker) readHeads(names []string) error {
 	return nil
 }
 
-// ofAnother reports whether a file in a directory below is of another program, such as metal/model.bin of gpt-oss: one
-// that is not of torch.save, under a name that no library opens there.
+// ofAnother reports whether err says that another program made a file in a directory below, such as metal/model.bin of
+// gpt-oss, and no library opens a file with that name there.
 func ofAnother(name string, err error) bool {
 	stem, is := strings.CutSuffix(path.Base(name), ".bin")
 	return is && strings.Contains(name, "/") && !slices.Contains(modelStems, stem) && errors.As(err, new(prefix.Foreign))
