@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
@@ -60,55 +61,57 @@ func below(prefix string, names []string) []string {
 	return names
 }
 
-// layouts are the architectures whose layers are known.
-var layouts = []layout{
-	{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "ministral", "helium", "seed_oss", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"},
-		"num_hidden_layers", "layers.", slices.Concat(attention, gatedMLP, twoNorms), ofDecoder, false},
-	{[]string{"olmo", "olmo2", "olmo3", "cohere", "cohere2", "stablelm"}, "num_hidden_layers", "layers.", slices.Concat(attention, gatedMLP), weightsOf("embed_tokens"), false},
-	{[]string{"mixtral", "olmoe", "starcoder2"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
-	{[]string{"qwen2_moe", "qwen3_moe"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, true},
-	{[]string{"phi3"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"), twoNorms), ofDecoder, false},
-	{[]string{"phi"}, "num_hidden_layers", "layers.", withBias("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense", "mlp.fc1", "mlp.fc2", "input_layernorm"), withBias("final_layernorm"), false},
-	{[]string{"gpt2"}, "n_layer", "h.", withBias("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"), append(withBias("ln_f"), weightsOf("wte", "wpe")...), false},
-	{[]string{"gpt_neox"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("attention.query_key_value", "attention.dense"), withBias("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "input_layernorm", "post_attention_layernorm")), append(withBias("final_layer_norm"), "embed_in.weight"), false},
-	{[]string{"gptj"}, "n_layer", "h.", slices.Concat(weightsOf("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"), withBias("ln_1", "mlp.fc_in", "mlp.fc_out")), append(withBias("ln_f"), "wte.weight"), false},
-	{[]string{"bloom"}, "n_layer", "h.", withBias("input_layernorm", "self_attention.query_key_value", "self_attention.dense", "post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), append(withBias("ln_f", "word_embeddings_layernorm"), "word_embeddings.weight"), false},
-	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "", "layers.", layerOfBART, nil, false},
-	{[]string{"opt"}, "num_hidden_layers", "layers.", layerOfBART, weightsOf("embed_tokens", "embed_positions"), false},
-	{[]string{"whisper"}, "encoder_layers", "encoder.layers.", layerOfBART, append(withBias("encoder.conv1", "encoder.conv2", "encoder.layer_norm"), "encoder.embed_positions.weight"), false},
-	{[]string{"whisper"}, "decoder_layers", "decoder.layers.", layerOfBART, append(withBias("decoder.layer_norm"), "decoder.embed_positions.weight"), false},
-	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "decoder_layers", "decoder.layers.", slices.Concat(layerOfBART, below("encoder_attn.", attentionOfBART), withBias("encoder_attn_layer_norm")), nil, false},
-	{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, "num_hidden_layers", "encoder.layer.",
-		withBias("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
-		append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
-	{[]string{"distilbert"}, "n_layers", "transformer.layer.", withBias("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
-		append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings")...), false},
-	{[]string{"mpnet"}, "num_hidden_layers", "encoder.layer.", withBias("attention.attn.q", "attention.attn.k", "attention.attn.v", "attention.attn.o", "attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
-		append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "encoder.relative_attention_bias")...), false},
-	{[]string{"deberta-v2"}, "num_hidden_layers", "encoder.layer.", withBias("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
-		append(withBias("embeddings.LayerNorm"), "embeddings.word_embeddings.weight"), false},
-	{[]string{"albert"}, "num_hidden_groups", "encoder.albert_layer_groups.", below("albert_layers.0.", withBias("full_layer_layer_norm", "attention.query", "attention.key", "attention.value", "attention.dense", "attention.LayerNorm", "ffn", "ffn_output")),
-		append(withBias("embeddings.LayerNorm", "encoder.embedding_hidden_mapping_in"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
-	{[]string{"vit", "deit"}, "num_hidden_layers", "encoder.layer.", slices.Concat(weightsOf("attention.attention.query", "attention.attention.key", "attention.attention.value"),
-		withBias("attention.output.dense", "intermediate.dense", "output.dense", "layernorm_before", "layernorm_after")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
-	{[]string{"dinov2"}, "num_hidden_layers", "encoder.layer.", slices.Concat(weightsOf("attention.attention.query", "attention.attention.key", "attention.attention.value"),
-		withBias("attention.output.dense", "norm1", "norm2")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
-	{[]string{"clip", "clip_text_model", "clip_vision_model", "siglip", "siglip_text_model", "siglip_vision_model"}, "num_hidden_layers", "encoder.layers.", layerOfCLIP, nil, false},
-	{[]string{"t5", "mt5", "umt5"}, "num_layers", "encoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.layer_norm", "layer.1.DenseReluDense.wo"), weightsOf("encoder.final_layer_norm", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
-	{[]string{"t5", "mt5", "umt5"}, "", "decoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
-		"layer.1.EncDecAttention.v", "layer.1.EncDecAttention.o", "layer.1.layer_norm", "layer.2.layer_norm", "layer.2.DenseReluDense.wo"), weightsOf("decoder.final_layer_norm", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
-	{[]string{"deepseek_v2", "deepseek_v3", "glm4_moe_lite"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("self_attn.kv_a_proj_with_mqa", "self_attn.kv_a_layernorm", "self_attn.kv_b_proj", "self_attn.o_proj"), twoNorms), ofDecoder, true},
-	{[]string{"gpt_oss"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
-	{[]string{"modernbert"}, "num_hidden_layers", "layers.", weightsOf("attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo", "mlp_norm"), weightsOf("embeddings.tok_embeddings", "embeddings.norm", "final_norm"), true},
-	{[]string{"glm4_moe", "llama4_text"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, true},
-	{[]string{"qwen2_vl"}, "", "visual.blocks.", withBias("norm1", "norm2", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), append(withBias("visual.merger.ln_q", "visual.merger.mlp.0", "visual.merger.mlp.2"), "visual.patch_embed.proj.weight"), false},
-	{[]string{"qwen2_5_vl"}, "", "visual.blocks.", append(weightsOf("norm1", "norm2"), withBias("attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")...), append(withBias("visual.merger.mlp.0", "visual.merger.mlp.2"), weightsOf("visual.merger.ln_q", "visual.patch_embed.proj")...), false},
-	{[]string{"mamba"}, "num_hidden_layers", "layers.", append(weightsOf("mixer.in_proj", "mixer.out_proj", "mixer.x_proj", "mixer.dt_proj", "mixer.conv1d", "norm"), "mixer.A_log", "mixer.D"), weightsOf("norm_f"), false},
-}
+// layouts are the architectures whose layers are known. The table is made when it is needed first, as that of shapes.
+var layouts = sync.OnceValue(func() []layout {
+	return []layout{
+		{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "ministral", "helium", "seed_oss", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"},
+			"num_hidden_layers", "layers.", slices.Concat(attention, gatedMLP, twoNorms), ofDecoder, false},
+		{[]string{"olmo", "olmo2", "olmo3", "cohere", "cohere2", "stablelm"}, "num_hidden_layers", "layers.", slices.Concat(attention, gatedMLP), weightsOf("embed_tokens"), false},
+		{[]string{"mixtral", "olmoe", "starcoder2"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
+		{[]string{"qwen2_moe", "qwen3_moe"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, true},
+		{[]string{"phi3"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"), twoNorms), ofDecoder, false},
+		{[]string{"phi"}, "num_hidden_layers", "layers.", withBias("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense", "mlp.fc1", "mlp.fc2", "input_layernorm"), withBias("final_layernorm"), false},
+		{[]string{"gpt2"}, "n_layer", "h.", withBias("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"), append(withBias("ln_f"), weightsOf("wte", "wpe")...), false},
+		{[]string{"gpt_neox"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("attention.query_key_value", "attention.dense"), withBias("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "input_layernorm", "post_attention_layernorm")), append(withBias("final_layer_norm"), "embed_in.weight"), false},
+		{[]string{"gptj"}, "n_layer", "h.", slices.Concat(weightsOf("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"), withBias("ln_1", "mlp.fc_in", "mlp.fc_out")), append(withBias("ln_f"), "wte.weight"), false},
+		{[]string{"bloom"}, "n_layer", "h.", withBias("input_layernorm", "self_attention.query_key_value", "self_attention.dense", "post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), append(withBias("ln_f", "word_embeddings_layernorm"), "word_embeddings.weight"), false},
+		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "", "layers.", layerOfBART, nil, false},
+		{[]string{"opt"}, "num_hidden_layers", "layers.", layerOfBART, weightsOf("embed_tokens", "embed_positions"), false},
+		{[]string{"whisper"}, "encoder_layers", "encoder.layers.", layerOfBART, append(withBias("encoder.conv1", "encoder.conv2", "encoder.layer_norm"), "encoder.embed_positions.weight"), false},
+		{[]string{"whisper"}, "decoder_layers", "decoder.layers.", layerOfBART, append(withBias("decoder.layer_norm"), "decoder.embed_positions.weight"), false},
+		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "decoder_layers", "decoder.layers.", slices.Concat(layerOfBART, below("encoder_attn.", attentionOfBART), withBias("encoder_attn_layer_norm")), nil, false},
+		{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, "num_hidden_layers", "encoder.layer.",
+			withBias("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
+			append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
+		{[]string{"distilbert"}, "n_layers", "transformer.layer.", withBias("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+			append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings")...), false},
+		{[]string{"mpnet"}, "num_hidden_layers", "encoder.layer.", withBias("attention.attn.q", "attention.attn.k", "attention.attn.v", "attention.attn.o", "attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
+			append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "encoder.relative_attention_bias")...), false},
+		{[]string{"deberta-v2"}, "num_hidden_layers", "encoder.layer.", withBias("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
+			append(withBias("embeddings.LayerNorm"), "embeddings.word_embeddings.weight"), false},
+		{[]string{"albert"}, "num_hidden_groups", "encoder.albert_layer_groups.", below("albert_layers.0.", withBias("full_layer_layer_norm", "attention.query", "attention.key", "attention.value", "attention.dense", "attention.LayerNorm", "ffn", "ffn_output")),
+			append(withBias("embeddings.LayerNorm", "encoder.embedding_hidden_mapping_in"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
+		{[]string{"vit", "deit"}, "num_hidden_layers", "encoder.layer.", slices.Concat(weightsOf("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+			withBias("attention.output.dense", "intermediate.dense", "output.dense", "layernorm_before", "layernorm_after")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
+		{[]string{"dinov2"}, "num_hidden_layers", "encoder.layer.", slices.Concat(weightsOf("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+			withBias("attention.output.dense", "norm1", "norm2")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
+		{[]string{"clip", "clip_text_model", "clip_vision_model", "siglip", "siglip_text_model", "siglip_vision_model"}, "num_hidden_layers", "encoder.layers.", layerOfCLIP, nil, false},
+		{[]string{"t5", "mt5", "umt5"}, "num_layers", "encoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.layer_norm", "layer.1.DenseReluDense.wo"), weightsOf("encoder.final_layer_norm", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
+		{[]string{"t5", "mt5", "umt5"}, "", "decoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
+			"layer.1.EncDecAttention.v", "layer.1.EncDecAttention.o", "layer.1.layer_norm", "layer.2.layer_norm", "layer.2.DenseReluDense.wo"), weightsOf("decoder.final_layer_norm", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
+		{[]string{"deepseek_v2", "deepseek_v3", "glm4_moe_lite"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("self_attn.kv_a_proj_with_mqa", "self_attn.kv_a_layernorm", "self_attn.kv_b_proj", "self_attn.o_proj"), twoNorms), ofDecoder, true},
+		{[]string{"gpt_oss"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
+		{[]string{"modernbert"}, "num_hidden_layers", "layers.", weightsOf("attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo", "mlp_norm"), weightsOf("embeddings.tok_embeddings", "embeddings.norm", "final_norm"), true},
+		{[]string{"glm4_moe", "llama4_text"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, true},
+		{[]string{"qwen2_vl"}, "", "visual.blocks.", withBias("norm1", "norm2", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), append(withBias("visual.merger.ln_q", "visual.merger.mlp.0", "visual.merger.mlp.2"), "visual.patch_embed.proj.weight"), false},
+		{[]string{"qwen2_5_vl"}, "", "visual.blocks.", append(weightsOf("norm1", "norm2"), withBias("attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")...), append(withBias("visual.merger.mlp.0", "visual.merger.mlp.2"), weightsOf("visual.merger.ln_q", "visual.patch_embed.proj")...), false},
+		{[]string{"mamba"}, "num_hidden_layers", "layers.", append(weightsOf("mixer.in_proj", "mixer.out_proj", "mixer.x_proj", "mixer.dt_proj", "mixer.conv1d", "norm"), "mixer.A_log", "mixer.D"), weightsOf("norm_f"), false},
+	}
+})
 
 // isKnown reports whether the layers of an architecture are known.
 func isKnown(modelType string) bool {
-	return slices.ContainsFunc(layouts, func(l layout) bool { return slices.Contains(l.types, modelType) })
+	return slices.ContainsFunc(layouts(), func(l layout) bool { return slices.Contains(l.types, modelType) })
 }
 
 // lacking notes the tensors that are missing in a model whose architecture is known: tensors that one layer
@@ -125,8 +128,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	missing := make(map[string]bool)
 	configs := config.parts()
 	known, found := false, false
-	for i := range layouts {
-		l := &layouts[i]
+	for _, l := range layouts() {
 		at := slices.IndexFunc(configs, func(p configPart) bool { return slices.Contains(l.types, p.Type) })
 		if at < 0 {
 			continue
@@ -154,7 +156,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 				missing[name] = (!isEmbedding(name) || !tied) && (at == 0 || where[outer(prefix)+strings.TrimPrefix(name, prefix)] == "")
 			}
 			if !quantised {
-				d.judgeShapes(l, s, prefix, have, part.fields)
+				d.judgeShapes(&l, s, prefix, have, part.fields)
 			}
 		}
 	}

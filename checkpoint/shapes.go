@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
@@ -115,66 +116,70 @@ type shaped struct {
 	layer, model map[string][]dim
 }
 
-var shapes = []shaped{
-	{append([]string{"mixtral", "qwen2_moe", "qwen3_moe"}, llamas...), map[string][]dim{
-		"self_attn.q_proj.weight": {queries, hidden}, "self_attn.k_proj.weight": {keys, hidden}, "self_attn.v_proj.weight": {keys, hidden}, "self_attn.o_proj.weight": {hidden, queries},
-		"self_attn.q_proj.bias": {queries}, "self_attn.k_proj.bias": {keys}, "self_attn.v_proj.bias": {keys},
-		"input_layernorm.weight": {hidden}, "post_attention_layernorm.weight": {hidden},
-	}, map[string][]dim{"norm.weight": {hidden}, "embed_tokens.weight": {vocab, hidden}}},
-	{[]string{"stablelm", "starcoder2", "ministral", "helium", "seed_oss", "phi", "phi3", "gpt_oss", "glm4_moe", "glm4_moe_lite", "deepseek_v2", "deepseek_v3", "llama4_text", "olmoe", "olmo3", "cohere2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"},
-		map[string][]dim{"input_layernorm.weight": {hidden}, "self_attn.o_proj.weight": {hidden, nil}, "self_attn.dense.weight": {hidden, nil}}, map[string][]dim{"embed_tokens.weight": {vocab, hidden}}},
-	{[]string{"stablelm", "ministral", "helium", "seed_oss", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe", "olmo3", "cohere2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"},
-		map[string][]dim{"mlp.gate_proj.weight": {inner, hidden}, "mlp.up_proj.weight": {inner, hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
-	{[]string{"phi"}, map[string][]dim{"mlp.fc1.weight": {inner, hidden}, "mlp.fc2.weight": {hidden, inner}}, nil},
-	{[]string{"starcoder2"}, map[string][]dim{"mlp.c_fc.weight": {inner, hidden}, "mlp.c_proj.weight": {hidden, inner}}, nil},
-	{[]string{"phi3"}, map[string][]dim{"self_attn.qkv_proj.weight": {plus(queries, times(2, keys)), hidden}, "mlp.gate_up_proj.weight": {times(2, inner), hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
-	{[]string{"gpt_oss"}, map[string][]dim{"self_attn.q_proj.weight": {queries, hidden}, "self_attn.k_proj.weight": {keys, hidden}, "self_attn.v_proj.weight": {keys, hidden}, "self_attn.sinks": {key("num_attention_heads")}, "mlp.router.weight": {experts, hidden}, "mlp.experts.down_proj": {experts, inner, hidden}}, nil},
-	{[]string{"mixtral"}, map[string][]dim{"block_sparse_moe.gate.weight": {experts, hidden}, "block_sparse_moe.experts.0.w1.weight": {inner, hidden}}, nil},
-	{[]string{"qwen2_moe", "qwen3_moe", "deepseek_v3"}, map[string][]dim{"mlp.gate.weight": {experts, hidden}, "mlp.experts.0.gate_proj.weight": {small, hidden}}, nil},
-	{[]string{"deepseek_v3"}, map[string][]dim{"self_attn.kv_a_proj_with_mqa.weight": {plus(key("kv_lora_rank"), key("qk_rope_head_dim")), hidden}, "self_attn.kv_a_layernorm.weight": {key("kv_lora_rank")}}, nil},
-	{[]string{"electra"}, nil, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, key("embedding_size")}}},
-	{[]string{"clip_text_model", "siglip_text_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.token_embedding.weight": {vocab, hidden}, "embeddings.position_embedding.weight": {places, hidden}}},
-	{[]string{"clip_vision_model", "siglip_vision_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.patch_embedding.weight": {hidden, nil, key("patch_size"), key("patch_size")}}},
-	{[]string{"whisper"}, nil, map[string][]dim{"encoder.embed_positions.weight": {key("max_source_positions"), model}, "decoder.embed_positions.weight": {key("max_target_positions"), model}, "encoder.conv1.weight": {model, key("num_mel_bins"), nil}}},
-	{[]string{"gpt_neox"}, map[string][]dim{"attention.query_key_value.weight": {times(3, hidden), hidden}, "mlp.dense_h_to_4h.weight": {inner, hidden}, "mlp.dense_4h_to_h.weight": {hidden, inner}}, map[string][]dim{"embed_in.weight": {vocab, hidden}}},
-	{[]string{"bloom"}, map[string][]dim{"self_attention.query_key_value.weight": {times(3, hidden), hidden}}, map[string][]dim{"word_embeddings.weight": {vocab, hidden}}},
-	{[]string{"gptj"}, map[string][]dim{"attn.q_proj.weight": {embd, embd}, "mlp.fc_in.weight": {innerOf, embd}}, map[string][]dim{"wte.weight": {vocab, embd}}},
-	{[]string{"opt"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "fc1.weight": {key("ffn_dim"), hidden}, "fc2.weight": {hidden, key("ffn_dim")}}, map[string][]dim{"embed_tokens.weight": {vocab, or(key("word_embed_proj_dim"), hidden)}}},
-	{[]string{"distilbert"}, map[string][]dim{"attention.q_lin.weight": {key("dim"), key("dim")}, "ffn.lin1.weight": {key("hidden_dim"), key("dim")}, "ffn.lin2.weight": {key("dim"), key("hidden_dim")}},
-		map[string][]dim{"embeddings.word_embeddings.weight": {vocab, key("dim")}, "embeddings.position_embeddings.weight": {places, key("dim")}}},
-	{[]string{"mpnet"}, map[string][]dim{"attention.attn.q.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, hidden}, "embeddings.position_embeddings.weight": {places, hidden}}},
-	{[]string{"deberta-v2"}, map[string][]dim{"attention.self.query_proj.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, nil}}},
-	{[]string{"albert"}, map[string][]dim{"albert_layers.0.attention.query.weight": {hidden, hidden}, "albert_layers.0.ffn.weight": {inner, hidden}}, map[string][]dim{
-		"embeddings.word_embeddings.weight": {vocab, key("embedding_size")}, "embeddings.position_embeddings.weight": {places, key("embedding_size")}, "embeddings.token_type_embeddings.weight": {key("type_vocab_size"), key("embedding_size")},
-	}},
-	{[]string{"modernbert"}, map[string][]dim{"attn.Wqkv.weight": {times(3, hidden), hidden}, "mlp.Wi.weight": {times(2, inner), hidden}, "mlp.Wo.weight": {hidden, inner}}, map[string][]dim{"embeddings.tok_embeddings.weight": {vocab, hidden}}},
-	{[]string{"t5", "mt5", "umt5"}, map[string][]dim{"layer.0.SelfAttention.q.weight": {product(key("num_heads"), key("d_kv")), model}, "layer.1.DenseReluDense.wo.weight": {model, key("d_ff")}, "layer.2.DenseReluDense.wo.weight": {model, key("d_ff")}}, nil},
-	{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus", "whisper"}, map[string][]dim{"self_attn.q_proj.weight": {model, model}}, nil},
-	{[]string{"vit", "deit"}, map[string][]dim{"attention.attention.query.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, nil},
-	{[]string{"dinov2"}, map[string][]dim{"attention.attention.query.weight": {hidden, hidden}}, nil},
-	{[]string{"mamba"}, map[string][]dim{"norm.weight": {hidden}}, map[string][]dim{"embeddings.weight": {vocab, hidden}}},
-	{llamas, map[string][]dim{"mlp.gate_proj.weight": {inner, hidden}, "mlp.up_proj.weight": {inner, hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
-	{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, map[string][]dim{
-		"attention.self.query.weight": {hidden, hidden}, "attention.self.key.weight": {hidden, hidden}, "attention.self.value.weight": {hidden, hidden}, "attention.output.dense.weight": {hidden, hidden},
-		"attention.self.query.bias": {hidden}, "attention.self.key.bias": {hidden}, "attention.self.value.bias": {hidden}, "attention.output.dense.bias": {hidden},
-		"intermediate.dense.weight": {inner, hidden}, "intermediate.dense.bias": {inner}, "output.dense.weight": {hidden, inner}, "output.dense.bias": {hidden},
-		"attention.output.LayerNorm.weight": {hidden}, "attention.output.LayerNorm.bias": {hidden}, "output.LayerNorm.weight": {hidden}, "output.LayerNorm.bias": {hidden},
-	}, map[string][]dim{
-		"embeddings.word_embeddings.weight": {vocab, nil}, "embeddings.position_embeddings.weight": {places, nil}, "embeddings.token_type_embeddings.weight": {key("type_vocab_size"), nil},
-	}},
-	{[]string{"gpt2"}, map[string][]dim{
-		"attn.c_attn.weight": {embd, times(3, embd)}, "attn.c_attn.bias": {times(3, embd)}, "attn.c_proj.weight": {embd, embd}, "attn.c_proj.bias": {embd},
-		"mlp.c_fc.weight": {embd, innerOf}, "mlp.c_fc.bias": {innerOf}, "mlp.c_proj.weight": {innerOf, embd}, "mlp.c_proj.bias": {embd},
-		"ln_1.weight": {embd}, "ln_1.bias": {embd}, "ln_2.weight": {embd}, "ln_2.bias": {embd},
-	}, map[string][]dim{"ln_f.weight": {embd}, "ln_f.bias": {embd}, "wte.weight": {vocab, embd}, "wpe.weight": {key("n_positions"), embd}}},
-}
+// shapes are the known shapes. Making the table takes a tenth of a millisecond, which programs that only open
+// files do not spend.
+var shapes = sync.OnceValue(func() []shaped {
+	return []shaped{
+		{append([]string{"mixtral", "qwen2_moe", "qwen3_moe"}, llamas...), map[string][]dim{
+			"self_attn.q_proj.weight": {queries, hidden}, "self_attn.k_proj.weight": {keys, hidden}, "self_attn.v_proj.weight": {keys, hidden}, "self_attn.o_proj.weight": {hidden, queries},
+			"self_attn.q_proj.bias": {queries}, "self_attn.k_proj.bias": {keys}, "self_attn.v_proj.bias": {keys},
+			"input_layernorm.weight": {hidden}, "post_attention_layernorm.weight": {hidden},
+		}, map[string][]dim{"norm.weight": {hidden}, "embed_tokens.weight": {vocab, hidden}}},
+		{[]string{"stablelm", "starcoder2", "ministral", "helium", "seed_oss", "phi", "phi3", "gpt_oss", "glm4_moe", "glm4_moe_lite", "deepseek_v2", "deepseek_v3", "llama4_text", "olmoe", "olmo3", "cohere2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"},
+			map[string][]dim{"input_layernorm.weight": {hidden}, "self_attn.o_proj.weight": {hidden, nil}, "self_attn.dense.weight": {hidden, nil}}, map[string][]dim{"embed_tokens.weight": {vocab, hidden}}},
+		{[]string{"stablelm", "ministral", "helium", "seed_oss", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe", "olmo3", "cohere2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"},
+			map[string][]dim{"mlp.gate_proj.weight": {inner, hidden}, "mlp.up_proj.weight": {inner, hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
+		{[]string{"phi"}, map[string][]dim{"mlp.fc1.weight": {inner, hidden}, "mlp.fc2.weight": {hidden, inner}}, nil},
+		{[]string{"starcoder2"}, map[string][]dim{"mlp.c_fc.weight": {inner, hidden}, "mlp.c_proj.weight": {hidden, inner}}, nil},
+		{[]string{"phi3"}, map[string][]dim{"self_attn.qkv_proj.weight": {plus(queries, times(2, keys)), hidden}, "mlp.gate_up_proj.weight": {times(2, inner), hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
+		{[]string{"gpt_oss"}, map[string][]dim{"self_attn.q_proj.weight": {queries, hidden}, "self_attn.k_proj.weight": {keys, hidden}, "self_attn.v_proj.weight": {keys, hidden}, "self_attn.sinks": {key("num_attention_heads")}, "mlp.router.weight": {experts, hidden}, "mlp.experts.down_proj": {experts, inner, hidden}}, nil},
+		{[]string{"mixtral"}, map[string][]dim{"block_sparse_moe.gate.weight": {experts, hidden}, "block_sparse_moe.experts.0.w1.weight": {inner, hidden}}, nil},
+		{[]string{"qwen2_moe", "qwen3_moe", "deepseek_v3"}, map[string][]dim{"mlp.gate.weight": {experts, hidden}, "mlp.experts.0.gate_proj.weight": {small, hidden}}, nil},
+		{[]string{"deepseek_v3"}, map[string][]dim{"self_attn.kv_a_proj_with_mqa.weight": {plus(key("kv_lora_rank"), key("qk_rope_head_dim")), hidden}, "self_attn.kv_a_layernorm.weight": {key("kv_lora_rank")}}, nil},
+		{[]string{"electra"}, nil, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, key("embedding_size")}}},
+		{[]string{"clip_text_model", "siglip_text_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.token_embedding.weight": {vocab, hidden}, "embeddings.position_embedding.weight": {places, hidden}}},
+		{[]string{"clip_vision_model", "siglip_vision_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.patch_embedding.weight": {hidden, nil, key("patch_size"), key("patch_size")}}},
+		{[]string{"whisper"}, nil, map[string][]dim{"encoder.embed_positions.weight": {key("max_source_positions"), model}, "decoder.embed_positions.weight": {key("max_target_positions"), model}, "encoder.conv1.weight": {model, key("num_mel_bins"), nil}}},
+		{[]string{"gpt_neox"}, map[string][]dim{"attention.query_key_value.weight": {times(3, hidden), hidden}, "mlp.dense_h_to_4h.weight": {inner, hidden}, "mlp.dense_4h_to_h.weight": {hidden, inner}}, map[string][]dim{"embed_in.weight": {vocab, hidden}}},
+		{[]string{"bloom"}, map[string][]dim{"self_attention.query_key_value.weight": {times(3, hidden), hidden}}, map[string][]dim{"word_embeddings.weight": {vocab, hidden}}},
+		{[]string{"gptj"}, map[string][]dim{"attn.q_proj.weight": {embd, embd}, "mlp.fc_in.weight": {innerOf, embd}}, map[string][]dim{"wte.weight": {vocab, embd}}},
+		{[]string{"opt"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "fc1.weight": {key("ffn_dim"), hidden}, "fc2.weight": {hidden, key("ffn_dim")}}, map[string][]dim{"embed_tokens.weight": {vocab, or(key("word_embed_proj_dim"), hidden)}}},
+		{[]string{"distilbert"}, map[string][]dim{"attention.q_lin.weight": {key("dim"), key("dim")}, "ffn.lin1.weight": {key("hidden_dim"), key("dim")}, "ffn.lin2.weight": {key("dim"), key("hidden_dim")}},
+			map[string][]dim{"embeddings.word_embeddings.weight": {vocab, key("dim")}, "embeddings.position_embeddings.weight": {places, key("dim")}}},
+		{[]string{"mpnet"}, map[string][]dim{"attention.attn.q.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, hidden}, "embeddings.position_embeddings.weight": {places, hidden}}},
+		{[]string{"deberta-v2"}, map[string][]dim{"attention.self.query_proj.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, nil}}},
+		{[]string{"albert"}, map[string][]dim{"albert_layers.0.attention.query.weight": {hidden, hidden}, "albert_layers.0.ffn.weight": {inner, hidden}}, map[string][]dim{
+			"embeddings.word_embeddings.weight": {vocab, key("embedding_size")}, "embeddings.position_embeddings.weight": {places, key("embedding_size")}, "embeddings.token_type_embeddings.weight": {key("type_vocab_size"), key("embedding_size")},
+		}},
+		{[]string{"modernbert"}, map[string][]dim{"attn.Wqkv.weight": {times(3, hidden), hidden}, "mlp.Wi.weight": {times(2, inner), hidden}, "mlp.Wo.weight": {hidden, inner}}, map[string][]dim{"embeddings.tok_embeddings.weight": {vocab, hidden}}},
+		{[]string{"t5", "mt5", "umt5"}, map[string][]dim{"layer.0.SelfAttention.q.weight": {product(key("num_heads"), key("d_kv")), model}, "layer.1.DenseReluDense.wo.weight": {model, key("d_ff")}, "layer.2.DenseReluDense.wo.weight": {model, key("d_ff")}}, nil},
+		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus", "whisper"}, map[string][]dim{"self_attn.q_proj.weight": {model, model}}, nil},
+		{[]string{"vit", "deit"}, map[string][]dim{"attention.attention.query.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, nil},
+		{[]string{"dinov2"}, map[string][]dim{"attention.attention.query.weight": {hidden, hidden}}, nil},
+		{[]string{"mamba"}, map[string][]dim{"norm.weight": {hidden}}, map[string][]dim{"embeddings.weight": {vocab, hidden}}},
+		{llamas, map[string][]dim{"mlp.gate_proj.weight": {inner, hidden}, "mlp.up_proj.weight": {inner, hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
+		{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, map[string][]dim{
+			"attention.self.query.weight": {hidden, hidden}, "attention.self.key.weight": {hidden, hidden}, "attention.self.value.weight": {hidden, hidden}, "attention.output.dense.weight": {hidden, hidden},
+			"attention.self.query.bias": {hidden}, "attention.self.key.bias": {hidden}, "attention.self.value.bias": {hidden}, "attention.output.dense.bias": {hidden},
+			"intermediate.dense.weight": {inner, hidden}, "intermediate.dense.bias": {inner}, "output.dense.weight": {hidden, inner}, "output.dense.bias": {hidden},
+			"attention.output.LayerNorm.weight": {hidden}, "attention.output.LayerNorm.bias": {hidden}, "output.LayerNorm.weight": {hidden}, "output.LayerNorm.bias": {hidden},
+		}, map[string][]dim{
+			"embeddings.word_embeddings.weight": {vocab, nil}, "embeddings.position_embeddings.weight": {places, nil}, "embeddings.token_type_embeddings.weight": {key("type_vocab_size"), nil},
+		}},
+		{[]string{"gpt2"}, map[string][]dim{
+			"attn.c_attn.weight": {embd, times(3, embd)}, "attn.c_attn.bias": {times(3, embd)}, "attn.c_proj.weight": {embd, embd}, "attn.c_proj.bias": {embd},
+			"mlp.c_fc.weight": {embd, innerOf}, "mlp.c_fc.bias": {innerOf}, "mlp.c_proj.weight": {innerOf, embd}, "mlp.c_proj.bias": {embd},
+			"ln_1.weight": {embd}, "ln_1.bias": {embd}, "ln_2.weight": {embd}, "ln_2.bias": {embd},
+		}, map[string][]dim{"ln_f.weight": {embd}, "ln_f.bias": {embd}, "wte.weight": {vocab, embd}, "wpe.weight": {key("n_positions"), embd}}},
+	}
+})
 
 // judgeShapes notes the first tensor of a stack whose shape differs from the one that follows from the config, or
 // from its shape in another layer.
 func (d *directory) judgeShapes(l *layout, s *set, prefix string, have stack, fields map[string]any) {
 	modelType, _ := fields["model_type"].(string)
 	pruned, _ := fields["pruned_heads"].(map[string]any)
-	for _, row := range shapes {
+	for _, row := range shapes() {
 		if slices.Contains(row.types, modelType) && len(pruned) == 0 && d.judgeShapesOf(l, s, prefix, have, row, fields) {
 			return
 		}

@@ -16,7 +16,7 @@ func (m *module) build() (t safetensors.Tensor, err error) {
 	v := m.matrix.values
 	v.packing = dequant.Packing{Bits: m.bits, Order: m.layout.order}
 	if numbers := m.layout.numbers; numbers != nil { // otherwise lay has set the numbers and the shape
-		v.numbers = numbers[m.bits]
+		v.numbers = numbers[m.bits]()
 		m.shape = slices.Concat(m.outer, []int{m.matrix.lines, m.matrix.width})
 	}
 	m.findGrids()

@@ -133,7 +133,7 @@ func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 	row := s.bytes[(line-s.line)*s.width:][:s.width]
 	row = row[(position-skip-s.start)*g.packing.Bits/8:]
 	switch {
-	case g.numbers == e4m3Numbers[8] && mem.SwappedUnit[float32]() == 0:
+	case g.numbers == e4m3Numbers[8]() && mem.SwappedUnit[float32]() == 0:
 		float.Convert(mem.BytesOf(dst), float.F32, row[skip:][:len(dst)], float.E4M3, false)
 	case skip > 0:
 		var head [8]float32

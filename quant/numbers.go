@@ -1,14 +1,17 @@
 package quant
 
 import (
+	"sync"
+
 	"github.com/gosafetensors/safetensors/internal/dequant"
 	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// numbers maps codes to the numbers that they represent: it has a table for each number of bits.
-// The tables must not be modified.
-type numbers [9]*dequant.Table
+// numbers maps codes to the numbers that they represent: for each number of bits it has a func that
+// returns a table. The table is made by the first call, because most programs that import this
+// package need few tables or none. Tables must not be modified.
+type numbers [9]func() *dequant.Table
 
 // These are tables of integers. A checkpoint may have a hundred thousand modules, which share the
 // tables.
@@ -30,22 +33,27 @@ var (
 // code.
 func tables(number func(bits, code int) float32) (all numbers) {
 	for bits := 1; bits < len(all); bits++ {
-		all[bits] = new(dequant.Table)
-		for code := range 1 << bits {
-			all[bits][code] = number(bits, code)
-		}
+		all[bits] = sync.OnceValue(func() *dequant.Table {
+			table := new(dequant.Table)
+			for code := range 1 << bits {
+				table[code] = number(bits, code)
+			}
+			return table
+		})
 	}
 	return all
 }
 
-// floatTable returns the numbers of the codes of a float format.
-func floatTable(format float.Format) *dequant.Table {
-	table := new(dequant.Table)
-	bits := format.Bits()
-	codes := packCodes(bits, func(code float64) byte { return byte(code) })(unsignedNumbers[bits][:1<<bits])
-	float.Convert(mem.BytesOf(table[:1<<bits]), float.F32, codes, format, false)
-	inOrder(table[:])
-	return table
+// floatTable returns a func that returns the numbers of the codes of a float format.
+func floatTable(format float.Format) func() *dequant.Table {
+	return sync.OnceValue(func() *dequant.Table {
+		table := new(dequant.Table)
+		bits := format.Bits()
+		codes := packCodes(bits, func(code float64) byte { return byte(code) })(unsignedNumbers[bits]()[:1<<bits])
+		float.Convert(mem.BytesOf(table[:1<<bits]), float.F32, codes, format, false)
+		inOrder(table[:])
+		return table
+	})
 }
 
 // packCodes returns a func that packs numbers as codes of a few bits, with the first code in the

@@ -210,7 +210,7 @@ func (m *module) zeros(lines, positions int) grid {
 		z := *m.matrix.values
 		z.stored, z.down = m.sized(zeros, wordsFor(lines, m.bits), positions), true
 		if m.config.plusOne {
-			z.numbers = nextNumbers[m.bits]
+			z.numbers = nextNumbers[m.bits]()
 			stored = func(number float32) float32 { return float32((int(number) - 1) & (1<<m.bits - 1)) }
 		}
 		all = (&matrix{values: &z, height: 1, length: 1}).read

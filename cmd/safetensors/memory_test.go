@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -135,5 +136,24 @@ func TestStart(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		require.NotEmpty(t, out)
 		require.NotContains(t, string(out), "gc 1 @")
+	}
+}
+
+// TestInitMemory: the packages of this repository make their tables when they are needed, not when
+// the process starts. Every program that imports them would pay for it.
+func TestInitMemory(t *testing.T) {
+	cmd := exec.Command(program, "ls", filepath.Join("..", "..", "testdata", "model.safetensors"))
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := regexp.MustCompile(`(?m)^init (github\.com/gosafetensors/\S+) @.* clock, (\d+) bytes`).FindAllStringSubmatch(string(out), -1)
+	require.NotEmpty(t, lines, "%s", out)
+	for _, line := range lines {
+		if strings.HasSuffix(line[1], "/cmd/safetensors") {
+			continue // has the tables of the tests, too
+		}
+		bytes, err := strconv.Atoi(line[2])
+		require.NoError(t, err)
+		require.LessOrEqual(t, bytes, 16<<10, "bytes that %s allocates", line[1])
 	}
 }
