@@ -57,7 +57,7 @@ func openCheckpoint(in folder, name string) (*File, error) {
 
 // A choice is the checkpoint that a name refers to when it is resolved.
 type choice struct {
-	name  string   // name of a file, of an index, or of the directory with a set
+	name  string   // name of a file, of an index, or of the directory that contains the files in set
 	set   []string // the files of a set of shards without an index
 	index []byte   // text of the index; nil if name is not the name of an index
 	err   error    // nil, or the error for a name that is not a checkpoint

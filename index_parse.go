@@ -47,9 +47,9 @@ func (w *weightMap) shardOf(name string) string {
 	return w.str(w.pairs[i].value)
 }
 
-// withNotes returns the metadata of a File: first, the metadata of its first shard, and the
-// strings that only the index has, such as the aliases of tied tensors that huggingface_hub
-// writes.
+// withNotes returns the func that returns the metadata of a File. That metadata consists of the
+// metadata of the first shard, which the func first returns, and of the strings that only the
+// index has, such as the aliases of tied tensors that huggingface_hub writes.
 func (w *weightMap) withNotes(first func() map[string]string) func() map[string]string {
 	if len(w.notes) == 0 {
 		return first

@@ -8,8 +8,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// aheadBytes limits the memory of results, in bytes, while others are computed before they are
-// needed. Two results of any size are always allowed.
+// aheadBytes limits the memory of all results, in bytes, when a tensor is to be computed before a
+// reader needs it: the computation waits until its result fits. Two results of any size are always
+// allowed.
 const aheadBytes = 256 << 20
 
 // mostInFlight limits the memory of pieces, in bytes, that one operation has read and not yet
@@ -30,8 +31,9 @@ type resultPool struct {
 	inFlight int64 // bytes that pieces take
 }
 
-// enter waits until there is room for a piece that takes n bytes. leave ends its stay. Pieces of
-// up to mem.BufferSize bytes do not wait: all together are small.
+// enter waits until there is room for a piece that takes n bytes. The caller must call leave when
+// the piece is written. Pieces of up to mem.BufferSize bytes do not wait, because even all of them
+// together are small.
 func (r *resultPool) enter(n int64) (leave func()) {
 	if n <= mem.BufferSize {
 		return func() {}

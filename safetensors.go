@@ -198,7 +198,7 @@ func (f *File) ParameterCount() map[DType]int64 {
 	return count
 }
 
-// name returns the name of an entry by its index in f.names.
+// name returns the name of the entry with index i in f.names.
 func (f *File) name(i int) string {
 	p := f.partOf(i)
 	return p.name(i - p.first)

@@ -143,7 +143,7 @@ type pieceRun struct {
 	size   int64 // size of all pieces in bytes
 }
 
-// at returns a piece by its index.
+// at returns the piece with index i.
 func (all *pieces) at(i int64) piece {
 	r := &all.runs[sort.Search(len(all.runs), func(k int) bool { return all.runs[k].number > i })-1]
 	p := r.piece

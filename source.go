@@ -47,9 +47,9 @@ func (r reads) do(read func() error) error {
 	return read()
 }
 
-// A source is the origin of tensors whose bytes exist: the data buffer of one file, the
-// data of one NewTensor or NewTensorAt, or the result of a computed tensor. All tensors of a
-// file share its source, and with it the knowledge whether the file is still open.
+// A source is the origin of tensors whose bytes are stored: in the data buffer of one file, in
+// the data of one NewTensor or NewTensorAt, or in the result of a computed tensor. All tensors of
+// a file share its source, so that closing the file closes it for all of them.
 type source struct {
 	mem    []byte      // the data buffer, if it is in memory or mapped; otherwise nil
 	mapped *mapping    // the mapping that mem is a part of, nil if there is none
@@ -124,7 +124,7 @@ func (s *source) failed(off int64, err error) error {
 	return e
 }
 
-// open returns fs.ErrClosed after close.
+// open checks that the source is open. After close it returns fs.ErrClosed.
 func (s *source) open() error {
 	if err := s.acquire(); err != nil {
 		return err

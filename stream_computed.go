@@ -26,7 +26,7 @@ type computation struct {
 // that it writes.
 type computations struct {
 	memory *resultPool    // nil for an operation that writes no file
-	reads  reads          // nil as long as no tensor is read from an io.ReaderAt
+	reads  reads          // limits concurrent reads; nil until a tensor is read from an io.ReaderAt
 	list   []*computation // sorted in the order in which their results are needed
 	byFunc map[*computed]*computation
 }
@@ -47,7 +47,8 @@ func (all *computations) pool() *resultPool {
 	return all.memory
 }
 
-// reader returns the computation of from for one more reader, which reads size bytes.
+// reader registers one more reader of the result of from, which will read size bytes, and returns
+// the computation of that result.
 func (all *computations) reader(from *computed, size int64) *computation {
 	c := all.byFunc[from]
 	if c == nil {
@@ -100,8 +101,8 @@ func (all *computations) ahead() (stop func()) {
 	}
 }
 
-// compute returns the result. The first call computes it in words, or in new memory if words is
-// nil. Later calls free words.
+// compute returns the result. The first call stores the result in the slice words, or in memory
+// from the pool if words is nil. Later calls return the slice to the pool.
 func (c *computation) compute(words []uint64) (*source, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,7 +30,7 @@ type joinedStream struct {
 	streams
 	starts []int64 // where the part of each piece starts in a row, and where the last one ends
 	row    int64   // size of a row in bytes
-	bytes  int64   // size of all rows
+	bytes  int64   // size of all rows in bytes
 }
 
 // pieceAt returns the index of the piece that holds the byte at this offset of a row.

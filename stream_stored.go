@@ -14,11 +14,11 @@ type storedStream struct {
 	src        *source
 	off        int64   // where the first element starts in the data buffer
 	from       *gather // the bytes to gather from there on; nil if they are contiguous
-	transposed bool    // whether the elements are in another order than in the source
+	transposed bool    // whether the order of the elements differs from their order in the source
 	held       bool    // whether the source is held open until release
 	dtypes     []DType // the dtype in the source, then each dtype to convert to; nil if nothing is converted
 	bytes      int64   // size of the stream in bytes, after conversion
-	limit      reads   // limit of the operation, if the source is a reader
+	limit      reads   // limits the concurrent reads of the whole operation; set only if the source is a reader
 	watch      *watch  // the watches that count the bytes read, or nil
 }
 
@@ -106,7 +106,7 @@ func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 	return true, err
 }
 
-// use keeps the source open until done, unless it is held.
+// use holds the source open until done is called. If the source is held anyway, both do nothing.
 func (s *storedStream) use() error {
 	if s.held {
 		return nil

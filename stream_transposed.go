@@ -110,7 +110,8 @@ func (t *transposedStream) drop() {
 	t.makeRoom(0)
 }
 
-// makeRoom frees parts that nobody reads until all parts together take less than most bytes.
+// makeRoom frees parts that have no readers. It stops when the remaining parts take fewer bytes
+// than the limit, most.
 func (t *transposedStream) makeRoom(most int64) {
 	for first, p := range t.parts {
 		if int64(len(t.parts))*t.most*t.step < most {

@@ -210,7 +210,7 @@ func (m member) needs() (weights bool, config string) {
 		case is("Dense", "LSTM", "CNN", "LayerNorm", "WeightedLayerPooling"):
 			return true, configFile
 		case is("Transformer", "CLIPModel"):
-			return true, configFile // or the config of an adapter
+			return true, configFile // member accepts the config of an adapter instead
 		case is("Pooling"):
 			return false, configFile
 		}

@@ -60,9 +60,9 @@ func loadedDType(name string) (d safetensors.DType, ok bool) {
 	return d, ok && d.UnmarshalText([]byte(loaded.Safetensors)) == nil
 }
 
-// judgeDType notes a dtype in the config that no tensor has and that would round a number of a tensor. Programs
-// that convert to this dtype see other numbers than programs that do not. judgeDType reads tensors of at most
-// 1 MiB, up to 16 MiB in all.
+// judgeDType notes the dtype in the config if no tensor has it and converting a tensor to it would round an element.
+// Then programs that convert to this dtype get different numbers from programs that do not. judgeDType converts only
+// tensors of at most 1 MiB, up to 16 MiB in all.
 func (d *directory) judgeDType(config *modelConfig, s *set) error {
 	named, _ := config.DType.(string)
 	if named == "" {
@@ -273,8 +273,8 @@ var classHeads = map[string][]string{
 	"ForQuestionAnswering":      {"qa_outputs", "classif", "logits"},
 }
 
-// labelText returns the text of a finding if the rows of the head of a class differ from the number of labels in the
-// config, which is 2 if the config lists none.
+// labelText returns the text of a finding if the head of a classification model does not have one row for each label
+// in the config. If the config lists no labels, there are 2.
 func (d *directory) labelText(config *modelConfig, s *set) []string {
 	if len(config.Architectures) == 0 || config.Remote {
 		return nil
@@ -399,7 +399,7 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 		tied, known = *config.Tie, true
 	}
 	causal := strings.HasSuffix(config.Architectures[0], "ForCausalLM") && strings.HasPrefix(embedding, "model.")
-	ties := slices.Contains([]string{"t5", "mt5", "umt5"}, config.Type) // some versions of transformers tie these in any case
+	ties := slices.Contains([]string{"t5", "mt5", "umt5"}, config.Type) // some versions of transformers tie the embeddings of these models, whatever the config specifies
 	other := isKnown(config.Type) && !ties && len(config.stored()) == 1 && slices.ContainsFunc([]string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}, func(e string) bool {
 		return strings.HasSuffix(config.Architectures[0], e)
 	})

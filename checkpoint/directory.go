@@ -170,7 +170,7 @@ type info struct {
 
 func (i info) String() string { return fmt.Sprintf("%v %v", i.dtype, i.shape) }
 
-// A head lists the tensors of a file: from its header, or from the pickle of a file of torch.save.
+// A head lists the tensors of a file: from its header, or from the pickle in a file that torch.save wrote.
 type head struct {
 	tensors  map[string]info
 	metadata map[string]string

@@ -47,7 +47,7 @@ func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 	}
 }
 
-// misfit notes the first bias whose length is neither the number of rows nor that of columns of its weight. It
+// misfit notes the first bias whose length is neither the number of rows nor the number of columns of its weight. It
 // reports whether there is one.
 func (d *directory) misfit(s *set, names []string) bool {
 	for _, name := range names {

@@ -75,7 +75,8 @@ func (v *version) add(name string) error {
 	return nil
 }
 
-// stat adds the line of a file. A file that does not exist is a link to nothing, or was removed since the listing.
+// stat adds the line that describes a file to the version. If the file does not exist, it was removed after the
+// directory was listed, or its name is a broken link.
 func (v *version) stat(name string) error {
 	info, err := osfile.StatFS(v.in.FS, name)
 	switch {

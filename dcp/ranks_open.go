@@ -17,7 +17,7 @@ func openRanks(in osfile.Tree, dir string, names []variant.Rank, key string, ski
 	}
 	f := &files{in: in, byName: make(map[string]*file)}
 	defer func() {
-		if whole == nil { // true even if the fs.FS has panicked
+		if whole == nil { // tested instead of err, which is nil if the fs.FS has panicked
 			f.close()
 		}
 	}()

@@ -27,7 +27,7 @@ type config struct {
 	claims  claims
 	settings
 	groups  map[string]*choice // for compressed-tensors: settings of modules, by format
-	modules choice             // for all other methods: settings of modules
+	modules choice             // for methods other than compressed-tensors: settings of modules
 	markers map[string]string  // for ComfyUI: maps a module to its format
 	strange map[string]error   // for ComfyUI: maps a module to the reason why its marker cannot be used
 	perRow  map[string]bool    // for ComfyUI: maps a module to whether it has a scale for each row, if its marker specifies that

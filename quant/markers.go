@@ -11,7 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-const maxState = 1 << 16 // limit in bytes of the JSON in a tensor; some hundred are usual
+const maxState = 1 << 16 // largest size in bytes of the JSON in a tensor; a few hundred bytes are usual
 
 // readSection parses the JSON in a tensor of bytes. The argument where begins the errors of the
 // section.

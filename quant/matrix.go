@@ -22,8 +22,9 @@ type matrix struct {
 	grids    [biases + 1]grid // grids of zero points, scales and biases; nil where there are none
 	constant float32
 
-	// height adjacent lines share a scale, and so do the positions of a group. A group consists of
-	// length adjacent positions, unless an index assigns each position to a group.
+	// A scale applies to a block of adjacent lines, whose number is height, and to one group of
+	// positions in these lines. A group consists of adjacent positions, whose number is length,
+	// unless the index assigns each position to a group.
 	height, length int
 	index          *once[[]int32] // nil if there is no index; returns nil if groups are adjacent
 }
@@ -188,8 +189,8 @@ func (m *matrix) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return w.flush()
 }
 
-// A window is a block of the result that is computed in one step for pieces of several ranges, which
-// are close to each other.
+// A window is a block of the result that is computed in one step. It covers the pieces of several
+// ranges of one ReadRanges call, if these pieces are close to each other in the result.
 type window struct {
 	m             *matrix
 	batch         int

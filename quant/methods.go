@@ -89,7 +89,7 @@ func (c *config) checkModelOpt(s *section) {
 	}
 }
 
-// readGPTQ takes the keys of GPTQ and AWQ.
+// readGPTQ reads the settings of GPTQ or AWQ from s, and removes their keys from it.
 func (c *config) readGPTQ(s *section) {
 	c.settings = s.settings()
 	c.takeSymmetry(s)

@@ -41,9 +41,10 @@ var strangers = []struct{ suffix, with, who string }{
 	{"scaled_fp8", "", "ComfyUI, whose scales are missing"},
 }
 
-// accountFor classifies the tensors of rest, which belong to no module. It removes those that
-// results do not need, such as scales of inputs, and refuses those that may belong to something
-// quantised. It returns the modules that are not left out because of a refused tensor next to them.
+// accountFor classifies the tensors of rest, which belong to no module. It removes those that no
+// result needs, such as the scales of inputs, and refuses those that may be parts of a quantised
+// tensor. If a refused tensor is next to a module, that module is left out, too. accountFor returns
+// the remaining modules.
 func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config, left *leftOut) []*module {
 	owners := make(map[string]*module, len(modules))
 	for _, m := range modules {

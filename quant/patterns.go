@@ -44,7 +44,7 @@ func (c *choice) find(module string, left *int64) *settings {
 // patternCosts counts the memory and the time that the patterns of one config take.
 type patternCosts struct {
 	expressions int64 // bytes of the patterns so far: see maxExpressions
-	steps       int64 // steps of matches that are still allowed: see maxSteps
+	steps       int64 // number of steps that matching may still take: see maxSteps
 }
 
 // maxExpression limits the bytes of an expression. maxExpressions limits the bytes of all

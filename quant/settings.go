@@ -19,7 +19,7 @@ type settings struct {
 	ordered    bool   // whether an index must assign columns to groups
 	asymmetric bool   // whether there must be zero points
 	symmetric  bool   // whether every zero point must be in the middle of the codes
-	symmetry   string // key and value from which symmetric follows; "" if there is none
+	symmetry   string // key and value in the config that set the field symmetric, for errors; "" if none does
 	unordered  bool   // whether groups must be adjacent
 	strategy   string // for compressed-tensors, how elements share a scale
 	block      block  // rows and columns that share a scale; nil if not given
@@ -95,7 +95,7 @@ func (s *section) weights() *settings {
 	if w.bits < 0 || w.bits > 8 || w.groupSize < -1 || w.groupSize > maxDimension {
 		s.fail("num_bits is %d, group_size %d", w.bits, w.groupSize)
 	}
-	if !w.ordered && !slices.Contains([]any{nil, false, "", "weight", "static"}, order) { // all other orders matter only during calibration
+	if !w.ordered && !slices.Contains([]any{nil, false, "", "weight", "static"}, order) { // the orders "weight" and "static" matter only during calibration
 		s.fail("actorder %s: %w", cut(fmt.Sprint(order)), errors.ErrUnsupported)
 	}
 	if w.strategy == "block" && w.block == nil || strings.HasSuffix(w.strategy, "group") && w.groupSize < 1 {

@@ -37,10 +37,10 @@ func Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 	return new(Client).Open(ctx, rawURL)
 }
 
-// Open opens a safetensors file by its http or https URL. If the URL ends in
-// .index.json, or as the index of a variant, .safetensors.index.fp16.json, Open opens
-// the shards that the index names, next to it. It reads
-// headers only. ctx governs the File too, not only Open.
+// Open opens a safetensors file by its http or https URL. If that is the URL of an index, Open
+// opens the shards that the index names, relative to that URL. The URL of an index ends in
+// .index.json, or for a variant such as fp16 in .safetensors.index.fp16.json. Open reads only
+// headers. ctx governs not only Open but also the File.
 //
 // After an answer of 404 or 410 the error wraps [fs.ErrNotExist], after 401 or 403
 // [fs.ErrPermission]. A file that breaks a rule of the format is a

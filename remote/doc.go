@@ -54,9 +54,9 @@
 // # Retries
 //
 // A request is tried up to 8 times if the answer is 408, 425, 429 or 5xx, or if the
-// connection breaks or stalls for 30 seconds. The waits grow from a quarter of a second
-// to ten seconds, up to half less at random; Retry-After, or RateLimit with 429, can ask
-// for up to a minute.
+// connection breaks or stalls for 30 seconds. The waits grow from a quarter of a second to ten
+// seconds; each is shortened at random, by at most half. A server can ask for a wait of up to a
+// minute with Retry-After, or with RateLimit in an answer of 429.
 //
 // The next try starts where the last one ended. The count restarts after a try that
 // received 1 KiB. There is no wait after a try that received 64 KiB, or after an answer of

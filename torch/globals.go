@@ -100,7 +100,8 @@ func newUnpickler(r io.Reader, size int64) *pickle.Unpickler {
 }
 
 // isOldState reports whether a state is one that Parameters of PyTorch up to 0.3 have:
-// requires_grad, volatile, hooks. From any other state, PyTorch would take elements.
+// requires_grad, volatile, hooks. Any other state must not be ignored, because PyTorch would
+// replace the elements of the tensor with those in the state.
 func isOldState(state any) bool {
 	t, ok := state.(pickle.Tuple)
 	if !ok || len(t) != 2 && len(t) != 3 {

@@ -27,7 +27,8 @@ type operation struct {
 
 func newOperation() *operation { return &operation{slots: make(chan struct{}, pickles)} }
 
-// charge counts a visit of a value, and bytes of text. It returns an error once there are too many.
+// charge counts one visit to a value, and text bytes of text. It returns an error once the visits
+// or the bytes exceed their limit.
 func (o *operation) charge(text int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

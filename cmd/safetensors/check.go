@@ -161,8 +161,9 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 	return nil
 }
 
-// filesOf returns the names that check opens for a source: the files of safetensors in a folder, or else the
-// folders below it that have a model in another format, or the source itself.
+// filesOf returns the names that check opens for a source. For a folder, these are the safetensors files and the
+// indexes in it and below. If there are none, they are the folders below that contain a model in another format.
+// Otherwise, the only name is that of the source itself.
 func filesOf(name string) ([]string, error) {
 	var info fs.FileInfo
 	dir, err := localfile.Path(name)

@@ -29,7 +29,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1 // a difference, a refusal or an error
 	exitUsage       = 2
-	exitRefused     = 3   // for a part: another try cannot succeed
+	exitRefused     = 3   // with --part: the part failed, and another try cannot succeed
 	exitInterrupted = 130 // 128 + SIGINT
 )
 
@@ -61,7 +61,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return runThrough(nil, args, stdin, stdout, stderr)
 }
 
-// runThrough is like run, but sets Through of the session, which tests use.
+// runThrough is like run, but also sets the field Through of the storage.Session. Tests use it to
+// inject faults into file systems.
 func runThrough(through func(fs.FS) fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := interruptible()
 	defer stop()

@@ -142,8 +142,8 @@ func (c *command) openTarget(name string, f *copyFlags, sources int) (to copyTar
 	return to, nil
 }
 
-// aligned returns a destination with the alignment of --align. It passes an error of opening the
-// destination on.
+// aligned returns dst with the alignment of --align. err is the error of opening dst: if it is not
+// nil, aligned returns it unchanged.
 func (f *copyFlags) aligned(dst dest.Destination, err error) (dest.Destination, error) {
 	if err != nil || f.align == 0 {
 		return dst, err

@@ -52,8 +52,8 @@ func vectorFromF32(dst []byte, to Format, src []byte, nonTemporal bool) bool {
 
 // An e4m3Vector holds the constants with which e4m3ToF32Vector converts E4M3 or E4M3FNUZ. The
 // kernel shifts the magnitude of an element so that its mantissa starts at the top mantissa bit of
-// a binary16. That binary16 has the value of the element, subnormals included, except for a factor:
-// the difference of the biases.
+// a binary16. The value of the element, even of a subnormal, is that of this binary16 times scale,
+// which is 2 to the difference of the exponent biases.
 //
 // E5M2 needs no such constants, because it is the upper half of a binary16. E5M2FNUZ is left to the
 // loops: it has numbers where the exponent of a binary16 is all ones.

@@ -88,7 +88,7 @@ func Reserve[E any](s *Scanner, list []E, n, least int) []E {
 	most := len(rest) / least
 	if more = min(more, most); more >= large {
 		commas := bytes.Count(rest, []byte{','}) + 1
-		if commas < more || most/2 < commas && commas <= most { // most of the rest consists of such elements
+		if commas < more || most/2 < commas && commas <= most { // with so many commas, elements of this list are likely to make up most of the rest
 			more = commas
 		}
 	}

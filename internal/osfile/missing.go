@@ -55,7 +55,7 @@ func requiredOr(call, advice string, err error) error {
 // Flush flushes the data of an open file to the disk, if its file system has such a call.
 func Flush(f *os.File) error { return unlessMissing(f.Sync()) }
 
-// Rename gives a file another name in its directory. Errors contain the name to.
+// Rename renames a file within its directory. Its errors contain the new name.
 func Rename(from, to string) error {
 	return required("rename", fail("rename", to, system.Rename(from, to)))
 }

@@ -172,8 +172,8 @@ var (
 	errNoSize = errors.New("the answer does not contain the size")
 )
 
-// list returns the entries of all pages of a list. Each page must continue at another place than
-// the page before.
+// list returns the entries of all pages of a list. It is an error if two successive pages have the
+// same marker for the next page, because the list might never end.
 func (b *Bucket) list(prefix string) (entries []objectInfo, err error) {
 	marker := ""
 	for pages := 1; ; pages++ {

@@ -176,8 +176,8 @@ func checkOrder(resources []resource, pieces []piece) error {
 	return nil
 }
 
-// join joins sorted pieces to files. The ranges of a file must be adjacent, and each except the
-// last must have the size of a shard.
+// join joins sorted pieces into files, which it adds to m.Files. The ranges of a file must be
+// adjacent, and all but the last must have the size of a shard.
 func (m *Manifest) join(pieces []piece) error {
 	end := int64(0)
 	for i, p := range pieces {

@@ -66,7 +66,7 @@ func (j *Job) Do() (*Result, error) {
 	}
 	result, err := j.together()
 	if err == nil && result.Complete {
-		dest.SweepAlone(j.To) // succeeds for the last of several parts that run
+		dest.SweepAlone(j.To) // does nothing while another part is running, so that the last one to end sweeps
 	}
 	return result, err
 }
@@ -109,7 +109,7 @@ func (j *Job) plan() error {
 		}
 	}
 	stored, err := decode(j.Plan.encode())
-	if err == nil { // JSON replaces bytes that are not UTF-8, which names of files may have
+	if err == nil { // file names may contain invalid UTF-8, which JSON replaces: take what a reader of the plan gets, so that both compare equal
 		j.Plan.Flags, j.Plan.Source = stored.Flags, stored.Source
 	}
 	return err

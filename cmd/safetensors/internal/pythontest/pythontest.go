@@ -17,8 +17,9 @@ import (
 
 // Run runs a Python script. variable is the name of an environment variable, such as
 // SAFETENSORS_TORCH, that contains the absolute path of the interpreter. modules are the modules
-// that the script needs, separated by commas. If they are missing, the test is skipped, or fails if
-// SAFETENSORS_REQUIRE_TORCH, and so on, is 1.
+// that the script needs, separated by commas. If they cannot be imported, Run skips the test. It
+// fails the test instead if the variable with REQUIRE_ in its name, such as
+// SAFETENSORS_REQUIRE_TORCH, is 1.
 func Run(t *testing.T, variable, modules string, args ...string) {
 	t.Helper()
 	python := os.Getenv(variable)

@@ -205,7 +205,7 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 		return nil
 	}
 	if l.Index == "" && name != "." || l.Index != "" && shards[format.ModelFile] {
-		l.Plain = false // the index has an unusual name, or is opened only under its own name
+		l.Plain = false // opening the folder would not find the index: its name is unusual, or model.safetensors comes first
 	}
 	l.Plain = l.Plain && len(folded) == len(shards)
 	return l

@@ -14,7 +14,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
-// orOnTheHub adds advice to an error if the name may be one of the hub: how to write it.
+// orOnTheHub returns err. If no such file exists and name may mean a repository on the hub, it adds
+// the hf:// URL to the error.
 func orOnTheHub(name string, err error) error {
 	path, ok := err.(*fs.PathError)
 	if !ok || !errors.Is(err, fs.ErrNotExist) {

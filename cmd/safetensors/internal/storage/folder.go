@@ -93,7 +93,7 @@ func (f *Folder) SideFiles() ([]string, error) {
 	names := make([]string, len(files))
 	for i, p := range files {
 		names[i] = p.Name
-		if _, read := f.files[p.Name]; !read { // the pin of a file that was read has its checksum
+		if _, read := f.files[p.Name]; !read { // if the file was read, keep its pin, which has the checksum
 			f.files[p.Name] = content{pin: p}
 		}
 	}
