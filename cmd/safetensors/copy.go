@@ -336,18 +336,3 @@ func (w *copyJob) take() error {
 	}
 	return nil
 }
-
-// refusedError returns the error for those of names that cannot be read, or nil if all can.
-func refusedError(src *source.Checkpoint, names []string) error {
-	const most = 10
-	var errs []error
-	for _, name := range names {
-		if why, ok := src.Refused[name]; ok && len(errs) < most {
-			errs = append(errs, fmt.Errorf("%q of %s: %w", name, storage.Shown(src.Name), why))
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return errors.Join(append(errs, errors.New("--except leaves out what cannot be read"))...)
-}

@@ -129,3 +129,8 @@ func takenBy(cmd *cobra.Command) (text string) {
 	})
 	return text
 }
+
+// A usageError reports an invalid command line.
+type usageError struct{ error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
@@ -180,37 +177,4 @@ func (c *command) printListing(l *listing, f listFlags) {
 		fmt.Fprintln(w)
 	}
 	c.printMetadata(l.Metadata)
-}
-
-type listed struct {
-	Name       string            `json:"name"`
-	DType      safetensors.DType `json:"dtype"`      // as in the file, such as "BF16"
-	Shape      []int             `json:"shape"`      // [] for a scalar
-	Parameters int64             `json:"parameters"` // the product of the shape
-	Bytes      int64             `json:"bytes"`      // size in the file
-}
-
-type total struct {
-	DType      safetensors.DType `json:"dtype,omitzero"` // absent in the total over all dtypes
-	Tensors    int               `json:"tensors"`
-	Parameters int64             `json:"parameters"`
-	Bytes      int64             `json:"bytes"`
-}
-
-func (t *total) add(x listed) {
-	t.Tensors++
-	t.Parameters = int64(min(uint64(t.Parameters)+uint64(x.Parameters), math.MaxInt64)) // a byte has two elements of F4, so that the sum may overflow
-	t.Bytes += x.Bytes
-}
-
-func (c *command) printMetadata(metadata map[string]string) {
-	if len(metadata) == 0 {
-		return
-	}
-	columns := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(columns, "METADATA\n")
-	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		fmt.Fprintf(columns, "%s\t%s\n", term.Name(key), term.Quote(metadata[key], term.ValueLimit))
-	}
-	columns.Flush()
 }

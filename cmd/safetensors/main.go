@@ -4,9 +4,17 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 func main() {
@@ -24,4 +32,29 @@ func limitGarbage() {
 		collected := new([64]byte)
 		runtime.AddCleanup(collected, func(percent int) { debug.SetGCPercent(percent) }, 25)
 	}
+}
+
+// run executes a command line and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return runThrough(nil, args, stdin, stdout, stderr)
+}
+
+// runThrough is like run, but also sets the field Through of the storage.Session. Tests use it to
+// inject faults into file systems.
+func runThrough(through func(fs.FS) fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := interruptible()
+	defer stop()
+	c := &command{ctx: ctx, args: args, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
+	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: through}, Stdin: stdin, Note: func(text string) {
+		fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text))
+	}}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetOut(c.out)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if flushed := c.out.Flush(); err == nil && flushed != nil {
+		c.begun, err = true, flushed // a failed write is not an error of the command line, even for --help
+	}
+	return c.exit(cmd, err)
 }

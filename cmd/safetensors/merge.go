@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,8 +16,6 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
-	"github.com/gosafetensors/safetensors/internal/modelconfig"
-	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/spf13/cobra"
 )
 
@@ -285,9 +281,6 @@ func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoin
 	return got, err
 }
 
-// A resizing is a change of the size of the vocabulary. It is zero if the size stays.
-type resizing struct{ from, to int }
-
 // vocabulary matches the names of the tensors that have a row for each token.
 var vocabulary = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)
 
@@ -316,39 +309,6 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 		}
 	}
 	return nil
-}
-
-// resizeConfig sets vocab_size in a config.json, and in the config of its language model, to the new number of rows of
-// the embeddings.
-func (r resizing) resizeConfig(text []byte) ([]byte, error) {
-	found := false
-	changed, err := modelconfig.Change(pyjson.WithStrings(text), nil, func(fields map[string]json.RawMessage) (bool, error) {
-		var size *int
-		if value, ok := fields[modelconfig.Vocabulary]; ok {
-			if err := json.Unmarshal(value, &size); err != nil {
-				return false, err
-			}
-		}
-		switch {
-		case size == nil:
-			return false, nil
-		case *size != r.from:
-			return false, fmt.Errorf("vocab_size is %d, but the embeddings have %d rows, and %d with the adapter", *size, r.from, r.to)
-		}
-		fields[modelconfig.Vocabulary], found = json.RawMessage(strconv.Itoa(r.to)), true
-		return true, nil
-	})
-	if err == nil && !found {
-		err = fmt.Errorf("it has no vocab_size to be changed from %d to %d", r.from, r.to)
-	}
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, changed, "", "  "); err != nil {
-		return nil, err
-	}
-	return append(pyjson.WithWords(b.Bytes()), '\n'), nil
 }
 
 func (w *copyJob) mergeBy(method string, models []*source.Checkpoint, weights []float64) (map[string]safetensors.Tensor, error) {

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
+	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 	"github.com/gosafetensors/safetensors/quant"
 )
@@ -93,4 +96,40 @@ func withMembers(text, more []byte) []byte {
 		comma = ""
 	}
 	return slices.Concat(start, []byte(comma), bytes.TrimSpace(b.Bytes())[1:], []byte{'\n'})
+}
+
+// A resizing is a change of the size of the vocabulary. It is zero if the size stays.
+type resizing struct{ from, to int }
+
+// resizeConfig sets vocab_size in a config.json, and in the config of its language model, to the new number of rows of
+// the embeddings.
+func (r resizing) resizeConfig(text []byte) ([]byte, error) {
+	found := false
+	changed, err := modelconfig.Change(pyjson.WithStrings(text), nil, func(fields map[string]json.RawMessage) (bool, error) {
+		var size *int
+		if value, ok := fields[modelconfig.Vocabulary]; ok {
+			if err := json.Unmarshal(value, &size); err != nil {
+				return false, err
+			}
+		}
+		switch {
+		case size == nil:
+			return false, nil
+		case *size != r.from:
+			return false, fmt.Errorf("vocab_size is %d, but the embeddings have %d rows, and %d with the adapter", *size, r.from, r.to)
+		}
+		fields[modelconfig.Vocabulary], found = json.RawMessage(strconv.Itoa(r.to)), true
+		return true, nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("it has no vocab_size to be changed from %d to %d", r.from, r.to)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, changed, "", "  "); err != nil {
+		return nil, err
+	}
+	return append(pyjson.WithWords(b.Bytes()), '\n'), nil
 }

@@ -1,39 +1,22 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"hash"
 	"io/fs"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
-
-// A signature holds the flags of sign, and those of verify --signature.
-type signature struct {
-	file, key, cert string // key is the private key for sign, and the public key for verify
-	chain           []string
-	ignore          []string
-	follow          bool
-	force           bool
-	unsigned        bool // whether files that no loader reads need no signature
-}
 
 func (c *command) sign() *cobra.Command {
 	var s signature
@@ -159,103 +142,4 @@ func (c *command) manifestOf(name string, s signature) (*modelsig.Manifest, erro
 		err = fmt.Errorf("%s names %s, which would not be signed", term.Name(missing[0].index), term.Name(missing[0].file))
 	}
 	return m, err
-}
-
-// maxPEM is the size in bytes of the largest file of keys or certificates.
-const maxPEM = 4 << 20
-
-func (s *signature) addIgnore(f *pflag.FlagSet) {
-	f.StringArrayVar(&s.ignore, "ignore", nil, "leave out the file or folder `PATH` of the model")
-	f.BoolVar(&s.follow, "allow-symlinks", false, "follow symbolic links")
-}
-
-// signedTree lists the files of a model that are signed or will be. It adds to m the paths that are
-// ignored: those of the flags, and the signature itself. It warns about links that lead out of the
-// model, as the format requires.
-func (c *command) signedTree(name string, s signature, m *modelsig.Manifest) (*storage.Tree, error) {
-	m.AllowSymlinks = m.AllowSymlinks || s.follow
-	m.IgnorePaths = slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)
-	if own, ok := within(s.file, name); ok {
-		m.IgnorePaths = append(m.IgnorePaths, own)
-	}
-	tree, err := c.opener.Tree(name, m.AllowSymlinks, func(name string) bool {
-		return modelsig.Ignored(name, m.IgnorePaths) && !m.Covers(name)
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range tree.Outside {
-		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
-	}
-	return tree, nil
-}
-
-// within returns the path of a local file relative to a model, if the file is in the model.
-func within(file, model string) (string, bool) {
-	if strings.Contains(model, "://") {
-		return "", false
-	}
-	dir, err1 := realPath(model)
-	parent, err2 := realPath(filepath.Dir(file))
-	if err1 != nil || err2 != nil {
-		return "", false
-	}
-	below, err := filepath.Rel(dir, filepath.Join(parent, filepath.Base(file)))
-	return filepath.ToSlash(below), err == nil && below != "." && filepath.IsLocal(below)
-}
-
-func realPath(name string) (string, error) {
-	full, err := filepath.Abs(name)
-	if err == nil {
-		full, err = filepath.EvalSymlinks(full)
-	}
-	return full, err
-}
-
-type named struct{ index, file string }
-
-// uncovered returns the files that indexes of checkpoints name and that are not signed, because a
-// program that loads the checkpoint would load them.
-func uncovered(files []storage.File, m *modelsig.Manifest) (missing []named, err error) {
-	for _, file := range files {
-		if !storage.IsIndex(file.Name) && !storage.IsTorchIndex(file.Name) {
-			continue
-		}
-		var index *safetensors.Index
-		r, err := file.Open()
-		if err == nil {
-			index, err = safetensors.ReadIndex(r)
-			r.Close()
-		}
-		if err != nil {
-			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), term.Bare(err))
-		}
-		for _, shard := range slices.Compact(slices.Sorted(maps.Values(index.Shards))) {
-			name := path.Join(path.Dir(file.Name), shard)
-			if _, signed := m.Find(name); !signed {
-				missing = append(missing, named{file.Name, name})
-			}
-		}
-	}
-	return missing, nil
-}
-
-// readParsed reads and parses a file that the command line names. A file of more than max bytes is
-// an error.
-func readParsed[T any](ctx context.Context, name string, max int64, parse func(text []byte) (T, error)) (v T, err error) {
-	text, err := localfile.ReadNamed(ctx, name, max)
-	if err != nil {
-		return v, err
-	}
-	if v, err = parse(text); err != nil {
-		err = fmt.Errorf("%s: %w", term.Name(name), err)
-	}
-	return v, err
-}
-
-func readCertificates(ctx context.Context, names []string) ([]*x509.Certificate, error) {
-	all, err := pattern.Each(names, func(name string) ([]*x509.Certificate, error) {
-		return readParsed(ctx, name, maxPEM, modelsig.ParseCertificates)
-	})
-	return slices.Concat(all...), err
 }

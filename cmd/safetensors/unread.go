@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 )
 
 // namesOf returns the names of all entries of a source, including those that cannot be read.
@@ -26,4 +29,19 @@ func unread(src *source.Checkpoint, names []string) (all []report.Unread, err er
 		all = append(all, report.Unread{File: src.Name, Name: name, Reason: src.Refused[name].Error()})
 	}
 	return all, refusedError(src, found)
+}
+
+// refusedError returns the error for those of names that cannot be read, or nil if all can.
+func refusedError(src *source.Checkpoint, names []string) error {
+	const most = 10
+	var errs []error
+	for _, name := range names {
+		if why, ok := src.Refused[name]; ok && len(errs) < most {
+			errs = append(errs, fmt.Errorf("%q of %s: %w", name, storage.Shown(src.Name), why))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errors.Join(append(errs, errors.New("--except leaves out what cannot be read"))...)
 }

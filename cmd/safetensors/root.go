@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/spf13/cobra"
+)
+
+// helpWidth is the largest width of the help in characters.
+const helpWidth = 90
+
+const allSources = `SRC is one of these:
+  a file     .safetensors; .pt, .pth, .bin or .ckpt of PyTorch, whose pickle is read,
+             never executed; .npz or .npy of NumPy; .bt of bintensors
+  an index   *.safetensors.index.json or *.bin.index.json: its shards are one model
+  a folder   one model: a file or shards of safetensors or, without these, of PyTorch;
+             or what the ranks of a PyTorch job wrote, whose pieces are joined: a
+             distributed checkpoint (.metadata, *.distcp), files such as
+             model_world_size_8_rank_3.pt
+  a URL      https://..., s3://..., gs://..., azblob://..., file:///...,
+             hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there)
+  -          standard input
+
+cp and merge write files, folders and buckets (s3://, gs://, azblob://). For the hub,
+write a folder; then: hf upload OWNER/NAME FOLDER`
+
+func (c *command) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "safetensors",
+		Short:         "Look into safetensors files, check, compare, convert and copy them",
+		Long:          "Look into safetensors files, check, compare, convert and copy them.\n\n" + allSources,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version(),
+		RunE:          func(cmd *cobra.Command, args []string) error { return cmd.Help() },
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		var verbs []string
+		for _, verb := range cmd.Commands() {
+			verbs = append(verbs, verb.Name())
+		}
+		return usage("there is no command %q%s", args[0], suggestVerb(args[0], verbs))
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err, c.args) })
+	root.Flags().BoolP("version", "v", false, "print the version")
+	root.SetVersionTemplate("safetensors {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
+	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
+	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "read the dict `NAME` of a PyTorch file that has several: state_dict, or optimizer.state.0")
+	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(c.out, "safetensors %s\n", version())
+			return err
+		},
+	}, &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "stats", "diff":
+			cmd.Flags().StringVar(&c.page, "html", "", "also write a `PAGE` for browsers, a file that ends in .html")
+			fallthrough
+		case "show":
+			cmd.Flags().BoolVar(&c.values, "dequantize", false, "read quantised tensors as the numbers that they stand for")
+			fallthrough
+		case "ls", "hash", "verify", "cp":
+			cmd.Flags().StringVar(&c.opener.Variant, "variant", "", "read the variant `NAME` of a folder: fp16 is x.fp16.safetensors next to x.safetensors")
+			fallthrough
+		case "check", "meta":
+			cmd.Flags().BoolVar(&c.json, "json", false, "print a line of JSON")
+		}
+	}
+	c.addCompletions(root)
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		if found, _, err := root.Find(args); err != nil || found != root {
+			return err
+		}
+		return root.Args(root, args)
+	}
+	return root
+}
+
+// otherVerbs maps names of verbs in other programs to a verb here, and the flag that is needed.
+var otherVerbs = map[string]string{
+	"info": "ls", "list": "ls", "inspect": "ls", "header": "ls", "keys": "ls", "names": "ls", "size": "ls", "tree": "ls --tree",
+	"print": "show", "cat": "show", "head": "show", "dump": "show", "describe": "stats", "histogram": "stats", "plot": "stats --html PAGE",
+	"compare": "diff", "validate": "check", "lint": "check", "scan": "check", "sum": "hash", "sha256": "hash", "checksum": "hash",
+	"download": "cp", "upload": "cp", "get": "cp", "pull": "cp", "push": "cp", "copy": "cp", "convert": "cp", "join": "cp", "consolidate": "cp",
+	"cast": "cp --dtype DTYPE", "split": "cp --max-shard-size SIZE", "shard": "cp --max-shard-size SIZE", "extract": "cp --only PATTERN",
+	"prune": "cp --except PATTERN", "rename": "cp --rename s/REGEXP/REPLACEMENT/", "quantize": "cp --quantize SCHEME",
+	"quantise": "cp --quantize SCHEME", "dequantize": "cp --dequantize DTYPE", "dequantise": "cp --dequantize DTYPE",
+	"lora": "merge --lora ADAPTER", "average": "merge", "metadata": "meta",
+}
+
+// suggestVerb returns a question with a verb, to be printed after a word that is not a verb: the
+// verb with the same purpose, or ls for the name of a file, or the verb with the most similar
+// spelling. It returns "" if there is none.
+func suggestVerb(word string, verbs []string) string {
+	if verb, known := otherVerbs[word]; known {
+		return fmt.Sprintf(", did you mean %q?", verb)
+	}
+	_, err := os.Stat(word)
+	if f := format.ByName(word); err == nil || storage.IsURL(word) || f != nil && f.Open != nil || f == format.Safetensors {
+		return fmt.Sprintf(", did you mean \"ls %s\"?", storage.Shown(word))
+	}
+	return pattern.Suggest(word, verbs)
+}
