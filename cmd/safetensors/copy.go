@@ -18,6 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
@@ -55,6 +56,9 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	if err := checkDestination(names, name); err != nil {
+		return err
+	}
 	if c.json && name == "-" {
 		return usage("--json prints to standard output, so DST cannot be -")
 	}
@@ -66,6 +70,19 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 		return withFolder(err, names, name)
 	}
 	return c.print(result, func() {})
+}
+
+// checkDestination returns an error if the destination is a shard of the same set as a source. Then a destination
+// was forgotten, and --force would replace the last shard of the model.
+func checkDestination(names []string, name string) error {
+	last, ok := variant.ParseShard(filepath.Base(name))
+	for _, source := range names {
+		shard, numbered := variant.ParseShard(filepath.Base(source))
+		if ok && numbered && shard.Set() == last.Set() && shard.Number != last.Number && filepath.Dir(source) == filepath.Dir(name) {
+			return usage("the last argument is DST, and %s is a shard of the same model as %s: name a DST", storage.Shown(name), storage.Shown(source))
+		}
+	}
+	return nil
 }
 
 // withFolder adds to an error the folder of a source such as config.json, which has no tensors: a
@@ -192,6 +209,9 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 		}
 	}
 	c.noteLeft(left)
+	if w.withFiles {
+		c.noteTooLarge(w.src.Folder.TooLarge())
+	}
 	return w.written(to.name), nil
 }
 
@@ -215,6 +235,7 @@ func jobOf(src *source.Checkpoint, f *copyFlags) (w *copyJob, err error) {
 		if w.side, err = src.Folder.SideFiles(); err != nil {
 			return nil, fmt.Errorf("--with-files: %s: %w", storage.Shown(src.Name), err)
 		}
+		w.side = slices.DeleteFunc(w.side, func(name string) bool { return name == adapterConfig && !hasAdapter(src) })
 	}
 	return w, nil
 }

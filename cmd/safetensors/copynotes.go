@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
@@ -39,7 +41,20 @@ func (w *copyJob) leftBehind() ([]string, error) {
 	if err != nil && !local { // who may read the files of a bucket may not be allowed to list them
 		err = nil
 	}
-	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(w.side, name) }), err
+	return slices.DeleteFunc(names, func(name string) bool {
+		return slices.Contains(w.side, name) || name == adapterConfig && !hasAdapter(w.src)
+	}), err
+}
+
+const adapterConfig = "adapter_config.json"
+
+// hasAdapter reports whether a source may have the weights that adapter_config.json describes. It has not if the
+// folder has a model, too: then the model is the source, and a copy with adapter_config.json would lack the adapter.
+func hasAdapter(src *source.Checkpoint) bool {
+	return !slices.ContainsFunc(src.Files, func(f storage.File) bool {
+		base := path.Base(f.Name)
+		return strings.HasPrefix(base, format.Stem+".") || strings.HasPrefix(base, format.Stem+"-")
+	})
 }
 
 // noteLeft notes how many small files a copy left behind.
@@ -52,6 +67,13 @@ func (c *command) noteLeft(names []string) {
 		example = "config.json"
 	}
 	c.opener.Note(fmt.Sprintf("%s, such as %s, left behind; --with-files copies them", term.Plural(len(names), "small file"), term.Name(example)))
+}
+
+// noteTooLarge notes files that --with-files does not copy because of their size.
+func (c *command) noteTooLarge(files []storage.Pin) {
+	for _, file := range files {
+		c.opener.Note(fmt.Sprintf("%s (%s) left behind: --with-files copies files of up to 64 MiB", term.Name(file.Name), term.Bytes(file.Size)))
+	}
 }
 
 // noteMetadata notes that the format of dst cannot hold the metadata of src.

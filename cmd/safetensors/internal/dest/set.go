@@ -288,12 +288,15 @@ func remove(to Shared, names []string) {
 
 // earlier returns the files of the checkpoint in a folder, starting with the files that a reader
 // opens first. It includes shards that belong to no checkpoint only if their names have the digits
-// of a save.
+// of a save. A single file with another name than model.safetensors, such as an adapter, is no
+// earlier version of the new checkpoint, and stays.
 func earlier(to Shared, there map[string]Stored) ([]string, error) {
 	var files []string
+	indexed := false
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if IsEarlier(name) {
 			files = append(files, name)
+			indexed = indexed || strings.HasSuffix(name, ".json")
 		}
 	}
 	f, err := to.Open()
@@ -301,9 +304,12 @@ func earlier(to Shared, there map[string]Stored) ([]string, error) {
 	switch broken := (*safetensors.FormatError)(nil); {
 	case err == nil:
 		for name := range f.Headers() {
-			files = append(files, name)
+			if _, numbered := variant.ParseShard(name); indexed || numbered {
+				files = append(files, name)
+			}
 		}
 		f.Close()
+	case errors.As(err, &several) && !slices.ContainsFunc(several.Names, isPartOfSet): // all of them stay
 	case errors.As(err, &several):
 		return nil, fmt.Errorf("the destination holds several models, %s, and none that is to be replaced: write to another folder", several.List)
 	case !errors.As(err, &broken) && !errors.Is(err, fs.ErrNotExist):
@@ -320,13 +326,24 @@ func IsEarlier(name string) bool {
 		ok && shard.Save != "" && shard.Ending == ".safetensors"
 }
 
+// isPartOfSet reports whether a file is an index or a shard, judging by its name.
+func isPartOfSet(name string) bool {
+	_, numbered := variant.ParseShard(name)
+	return numbered || strings.HasSuffix(name, ".index.json")
+}
+
 // free returns an error if a folder contains a file of a checkpoint.
 func free(to Shared) error {
 	files, err := to.Files("", false)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if IsCheckpoint(name) {
+	names := slices.Sorted(maps.Keys(files))
+	for _, name := range names {
+		if _, numbered := variant.ParseShard(name); IsCheckpoint(name) && (numbered || IsEarlier(name)) {
 			return checkAbsent(to.PathOf(name), nil)
 		}
+	}
+	if i := slices.IndexFunc(names, IsCheckpoint); i >= 0 {
+		folder := term.Name(to.PathOf("."))
+		return fmt.Errorf("%s exists: write %s/ as DST to copy a file beside it; --force writes a model beside it", term.Name(to.PathOf(names[i])), strings.TrimSuffix(folder, "/"))
 	}
 	return err
 }

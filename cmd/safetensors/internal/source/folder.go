@@ -42,7 +42,7 @@ func (o *Opener) openFolder(c *Checkpoint, fsys *storage.FS, name string) (*safe
 	}
 	c.Files = fsys.Opened()
 	if name == "." {
-		if err := o.noteShards(c, fsys); err != nil {
+		if err := o.noteOthers(c, fsys); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
@@ -68,29 +68,56 @@ func howToName(folder string, err error) error {
 	return fmt.Errorf("%s; name them: ls %s; or join them: cp %s NEW", several.Found(), term.Name(all), term.Name(all))
 }
 
-// noteShards notes which file was opened if a folder has a whole model and the shards of another
-// model, such as a quantised model.safetensors that was saved next to them.
-func (o *Opener) noteShards(c *Checkpoint, fsys *storage.FS) error {
-	i := slices.IndexFunc(c.Files, func(f storage.File) bool { return f.Name == format.ModelFile })
-	if i < 0 || slices.ContainsFunc(c.Files, func(f storage.File) bool { return storage.IsIndex(f.Name) }) {
+// noteOthers notes the safetensors files of a folder that are not part of the model that was opened: the shards of
+// another model, such as the one that was quantised, and files with other names. It does not mention variants of
+// the model, which --variant selects.
+func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
+	opened, stems := make(map[string]bool), make(map[string]bool)
+	indexed := false
+	for _, f := range c.Files {
+		opened[f.Name] = true
+		stems[stem(f.Name)] = true
+		indexed = indexed || storage.IsIndex(f.Name)
+	}
+	if !slices.ContainsFunc(c.Files, func(f storage.File) bool { return isSafetensors(f.Name) }) {
 		return nil
 	}
 	entries, err := fsys.ReadDir(".")
-	var others []string
+	var shards, others []string
 	how := ""
 	for _, e := range entries {
-		shard, ok := variant.ParseShard(e.Name())
+		name := e.Name()
+		shard, numbered := variant.ParseShard(name)
 		switch {
-		case ok && shard.Stem == format.Stem && shard.Variant == "" && isSafetensors(e.Name()):
-			others = append(others, term.Name(e.Name()))
-		case e.Name() == format.IndexFile:
+		case name == format.IndexFile && !indexed:
 			how = "; name " + format.IndexFile + " to take them"
+		case opened[name], !isSafetensors(name), e.IsDir():
+		case numbered && shard.Stem == format.Stem && shard.Variant == "" && opened[format.ModelFile] && !indexed:
+			shards = append(shards, term.Name(name))
+		case !numbered && !stems[stem(name)]:
+			others = append(others, term.Name(name))
 		}
 	}
-	if n := len(others); n > 0 {
-		o.note("%s: %s is taken, not the %s beside it (from %s on)%s", storage.Shown(c.Name), format.ModelFile, term.Plural(n, "shard"), others[0], how)
+	if n := len(shards); n > 0 {
+		o.note("%s: %s is taken, not the %s beside it (from %s on)%s", storage.Shown(c.Name), format.ModelFile, term.Plural(n, "shard"), shards[0], how)
+	}
+	switch n := len(others); {
+	case n == 1:
+		o.note("%s: %s is no part of the model and is not read", storage.Shown(c.Name), others[0])
+	case n > 1:
+		o.note("%s: %d files, such as %s, are no part of the model and are not read", storage.Shown(c.Name), n, others[0])
 	}
 	return err
+}
+
+// stem returns the name of a file up to its variant, its numbers or its ending: "model" of
+// model.fp16-00001-of-00002.safetensors.
+func stem(name string) string {
+	if shard, ok := variant.ParseShard(name); ok {
+		return shard.Stem
+	}
+	stem, _, _ := strings.Cut(name, ".")
+	return stem
 }
 
 // isJoined reports whether files contain the pieces that ranks have saved, judging by their names.

@@ -32,6 +32,8 @@ type Folder struct {
 
 	mu    sync.Mutex
 	files map[string]content // files that were listed or read, by name
+
+	tooLarge []Pin // files that SideFiles has left out because of their size
 }
 
 // A content is the result of reading a file. Up to 1 MiB are cached, so that later reads give the
@@ -145,13 +147,19 @@ func (f *Folder) list() (pins []Pin, err error) {
 	}
 	t := &Tree{fsys: fsys, follow: true, skip: func(name string) bool { return !comesAlong(name) }} // skip sends no request
 	err = t.folder(".", nil)
+	f.tooLarge = nil
 	for _, file := range t.Files {
-		if file.Size <= maxSideFile {
-			pins = append(pins, Pin{file.Name, file.Size, file.Tag})
+		if pin := (Pin{file.Name, file.Size, file.Tag}); file.Size <= maxSideFile {
+			pins = append(pins, pin)
+		} else {
+			f.tooLarge = append(f.tooLarge, pin)
 		}
 	}
 	return pins, err
 }
+
+// TooLarge returns the files that SideFiles has left out because they have more than 64 MiB.
+func (f *Folder) TooLarge() []Pin { return f.tooLarge }
 
 func (f *FS) readSideFile(name string) ([]byte, error) {
 	file, err := f.files.Open(f.in(name))
