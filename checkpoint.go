@@ -31,12 +31,12 @@ const (
 var endings = variant.Endings{fileSuffix}
 
 // openCheckpoint opens what Open takes: a file, an index or a directory. If a save replaces the
-// checkpoint in between, a file may be missing, and the directory or the index has changed since
-// it was read. Then openCheckpoint starts again.
+// checkpoint after its files were chosen and before they are open, a file may be missing, and the
+// directory or the index has changed since it was read. Then openCheckpoint starts again.
 //
 // The same choice does not prove that nothing has changed: one save may have removed a file, and
-// another one may have written a file of that name. So the same choice is opened twice, unless it is
-// an index, whose text names the save.
+// another one may have written a file of that name. So openCheckpoint opens the same choice a
+// second time, unless it is an index, whose text identifies the save.
 func openCheckpoint(in folder, name string) (*File, error) {
 	const tries = 10
 	c := choose(in, name)

@@ -18,8 +18,9 @@ func Concat(dim int, tensors ...Tensor) (Tensor, error) {
 	return t, nil
 }
 
-// A concat is the origin of a joined tensor, which has no offset, size, strides and dtypes of
-// its own: its pieces have them. Equal concats belong to the same tensor.
+// A concat is the origin of a joined tensor, which has no offset, size, strides and dtypes of its
+// own: its pieces have them. Every operation on a joined tensor makes a new concat, so that two
+// tensors with the same concat are the same tensor.
 type concat struct {
 	dim    int
 	pieces []Tensor // at least two; each has elements, and none is a concat along dim
@@ -100,8 +101,8 @@ func concatShape(dim int, tensors []Tensor) ([]int, error) {
 	return shape, nil
 }
 
-// outerSize returns the product of the dimensions before dim: the number of rows along which
-// pieces alternate.
+// outerSize returns the product of the dimensions before dim: the number of rows of a tensor that
+// is joined along dim. Each row consists of a part of each piece.
 func outerSize(dim int, shape []int) int64 {
 	n, _ := countElements(shape[:dim])
 	return int64(n)

@@ -10,8 +10,8 @@ import (
 )
 
 // Convert returns t converted to dtype d, lazily. Rounding is to nearest, ties to even. Values
-// beyond the range become infinities; in F8_E4M3, which has none, ±448; in the FNUZ dtypes NaN,
-// as in PyTorch. From any float, d can be F64, F32, F16, BF16 or an F8 dtype but F8_E8M0; for any
+// beyond the range become infinities; in F8_E4M3, which has none, ±448; in the FNUZ dtypes NaN, as
+// in PyTorch. From any float, d can be F64, F32, F16, BF16 or an F8 dtype except F8_E8M0; for any
 // other d or t, the error wraps [errors.ErrUnsupported].
 func (t Tensor) Convert(d DType) (Tensor, error) {
 	err := t.check()
@@ -101,8 +101,8 @@ func (t Tensor) bitcast(d DType) (Tensor, error) {
 	return t.selecting(0, shape, strides)
 }
 
-// scale returns the shape and the strides of the same bytes as elements of dtype to, or the rule
-// that they break. The rank is at least 1.
+// scale returns the shape and the strides that the bytes of t have as elements of another dtype, or
+// the rule that they break. The rank of t must be at least 1.
 func (t Tensor) scale(to DType) (shape []int, strides []int64, broken string) {
 	times, per := t.dtype.Bits(), to.Bits() // the loop reduces times/per to lowest terms, so that products stay small
 	for d := times; d > 1; d-- {

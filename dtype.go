@@ -72,7 +72,7 @@ var dtypes = [...]dtypeRow{
 // A dtypeRow describes a dtype.
 type dtypeRow struct {
 	name   string
-	order  uint16       // position in the order of the reference; there are gaps, so that a row fits between two
+	order  uint16       // position in the order of the reference; gaps leave room for new dtypes
 	bits   uint8        // size of an element in bits
 	kind   reflect.Kind // Go type of an element; 0 where an element is not a whole byte
 	raw    reflect.Kind // unsigned integer with the size of an element; 0 where an element is not a whole byte
@@ -80,8 +80,9 @@ type dtypeRow struct {
 	padded bool         // whether a tensor may end with unused bits in its last byte; otherwise its elements must fill whole bytes
 }
 
-// bytes returns the size of n elements in bytes. ok is false if no tensor has so many: the row
-// is empty, the number of bits overflows, or they are not whole bytes and the dtype has no padding.
+// bytes returns the size of n elements in bytes. ok is false if no tensor can have n elements: if
+// the row is that of the invalid dtype, if the number of bits overflows, or if the bits do not fill
+// whole bytes and the dtype has no padding.
 func (r *dtypeRow) bytes(n uint64) (size int64, ok bool) {
 	hi, lo := bits.Mul64(n, uint64(r.bits))
 	size = int64(lo / 8)
@@ -110,7 +111,8 @@ func compareDTypes(a, b DType) int {
 // valid reports whether d is one of the constants.
 func (d DType) valid() bool { return 0 < d && int(d) < len(dtypes) }
 
-// known returns d, or 0 if d is invalid. The row of dtypes for 0 is empty.
+// known returns d, or 0 if d is invalid. The result is always an index of dtypes, whose row 0 is
+// empty.
 func (d DType) known() DType {
 	if d.valid() {
 		return d
@@ -124,8 +126,8 @@ func (d DType) Bits() int { return int(dtypes[d.known()].bits) }
 // IsFloat reports whether d is a floating-point dtype: F4 to F64, including F8_E8M0, but not C64.
 func (d DType) IsFloat() bool { return float.Convertible(d.float(), float.F32) }
 
-// float returns the format in which elements are converted, float.None if d is
-// invalid or they never are.
+// float returns the format in which the elements are converted. It is float.None if d is invalid,
+// or if its elements are never converted.
 func (d DType) float() float.Format { return dtypes[d.known()].float }
 
 // String returns the spelling of d in a file, "DType(n)" if d is invalid.

@@ -16,9 +16,9 @@ var errDiffer = errors.New("the tensors differ")
 // Equal reports whether a and b have the same dtype, the same shape and the same bytes, as
 // WriteTo writes them. So +0 and -0 differ, and NaNs are equal if their bits are.
 //
-// Equal reads nothing if the dtype or the shape differs; otherwise it reads both tensors, block
-// by block in constant memory, and stops at the first block that differs. Transpose and
-// NewTensorFunc need memory on top. If a read fails before a difference is found, Equal returns
+// Equal reads nothing if the dtype or the shape differs; otherwise it reads both tensors, block by
+// block in constant memory, and stops at the first block that differs. Tensors from Transpose and
+// NewTensorFunc need additional memory. If a read fails before a difference is found, Equal returns
 // that error and false. The zero Tensor is an error.
 func Equal(a, b Tensor) (bool, error) {
 	equal, err := equalTensors(a, b)

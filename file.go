@@ -38,8 +38,8 @@ func Read(r io.Reader) (*File, error) {
 	return prefix.Added(readFile(r))
 }
 
-// readFile reads and checks a file. Its errors are those of parseFile for the bytes that have
-// arrived, or say that the file is larger than memory.
+// readFile reads and checks a file. It returns the error that parseFile would return for the bytes
+// that have arrived, an error of r, or an error that says that the file is larger than memory.
 func readFile(r io.Reader) (*File, error) {
 	t, err := streamedTable(r)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
-// A gather lists the bytes of a slice in row-major order, as runs of adjacent bytes that nested
-// loops find. Strides of its loops are in bytes.
+// A gather lists the bytes of a tensor with strides, in row-major order, as runs of adjacent bytes
+// that nested loops visit. The strides of its loops are in bytes.
 type gather struct {
 	run   int64         // size of a run in bytes
 	loops []stride.Loop // outermost loop first; all have N ≥ 2
@@ -45,14 +45,16 @@ func (g *gather) inOrder() bool {
 	return true
 }
 
-// scaled returns n × a / b, rounded down, and whether the quotient is whole. n × a may overflow.
-// For example, scaled(n, bits, 8) is the number of bytes of n elements.
+// scaled returns n × a / b, rounded down, and whether the quotient is whole. It is right even if
+// the product n × a would overflow. For example, scaled(n, bits, 8) is the number of bytes of n
+// elements.
 func scaled(n, a, b int64) (result int64, whole bool) {
 	return n/b*a + n%b*a/b, n%b*a%b == 0
 }
 
-// columns returns the size of the blocks, at most most bytes each, into which a transposed matrix
-// is best cut: they have whole columns, and enough of them to fill whole cache lines of its rows.
+// columns returns the size in bytes of the blocks into which a transposed matrix is best cut. It
+// does not exceed the limit, most. If that is large enough, a block has whole columns, and enough
+// of them to use whole cache lines of each row.
 func (g *gather) columns(most int64) int64 {
 	const row = 256
 	unit, step, nearest := g.run, g.run, int64(math.MaxInt64)
@@ -87,8 +89,9 @@ func (g *gather) extent() int64 {
 
 func (g *gather) contiguous() bool { return len(g.loops) == 0 }
 
-// A line is one pass of the innermost loop: count runs of run bytes, the first one at off, each
-// stride bytes after the one before.
+// A line is one pass of the innermost loop, or a part of it. It has count runs, each of which is
+// run bytes long. The first run starts at the offset off, and each other run starts stride bytes
+// after the start of the run before it.
 type line struct{ off, run, stride, count int64 }
 
 func (l line) size() int64 { return l.run * l.count }
@@ -96,8 +99,8 @@ func (l line) size() int64 { return l.run * l.count }
 // span returns the number of bytes from the first one of the line to its last one, gaps included.
 func (l line) span() int64 { return (l.count-1)*l.stride + l.run }
 
-// lines yields the lines that make up n bytes of g from position pos on. Their offsets are those
-// in data in which g starts at base. g must have at least one loop.
+// lines yields the lines that make up n bytes of g from position pos on. Their offsets count from
+// the start of the data, in which g starts at base. g must have at least one loop.
 func (g *gather) lines(base, pos, n int64) iter.Seq[line] {
 	return func(yield func(line) bool) {
 		inner := g.loops[len(g.loops)-1]
@@ -119,8 +122,8 @@ func (g *gather) lines(base, pos, n int64) iter.Seq[line] {
 	}
 }
 
-// runs yields the runs of g that make up dst, from position pos on: the offset of each in data in
-// which g starts at base, and its place in dst.
+// runs yields the runs of g that fill dst, from position pos of g on: the offset of each run in the
+// data, in which g starts at base, and the part of dst for it.
 func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
 		dst := dst
@@ -135,8 +138,8 @@ func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 	}
 }
 
-// runAt returns the offset in bytes at which a run starts, from the start of the first one. number
-// counts the runs from 0, in the order of the result.
+// runAt returns the offset in bytes at which a run starts, counted from the start of the first run.
+// number counts the runs from 0, in the order of the result.
 func (g *gather) runAt(number int64) int64 {
 	off := int64(0)
 	for i := len(g.loops) - 1; i >= 0; i-- {
@@ -146,8 +149,8 @@ func (g *gather) runAt(number int64) int64 {
 	return off
 }
 
-// copyFrom gathers a line from memory. base is the offset in the data buffer of the first byte of
-// from.
+// copyFrom gathers a line from memory. base is the offset in the data buffer at which the slice
+// from starts.
 func (l line) copyFrom(dst, from []byte, base int64) {
 	stride.Line(dst, from[l.off-base:][:l.span()], int(l.run), int(l.stride), int(l.count))
 }

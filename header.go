@@ -104,7 +104,7 @@ func (t *table) metadataMap() map[string]string {
 // A member is a key and its value in a JSON object of strings.
 type member struct{ key, value jsonscan.Span }
 
-// mapOf returns the members of an object as a map. text is the text that they are spans of.
+// mapOf returns the members of an object as a map. Their spans are parts of text.
 func mapOf(text string, members []member) map[string]string {
 	str := func(s jsonscan.Span) string { return text[s.Off:][:s.Len] }
 	all := make(map[string]string, len(members))
@@ -120,7 +120,7 @@ func (t *table) header() *Header {
 	for i := range t.entries {
 		n += t.entries[i].shape.rank()
 	}
-	dims := make([]int, 0, n) // copied, because tensors with equal shapes share one in the table
+	dims := make([]int, 0, n) // copied, because tensors with equal shapes share their dimensions in the table
 	h := &Header{
 		Metadata:  t.metadataMap(),
 		Tensors:   make([]TensorInfo, len(t.entries)),
@@ -191,7 +191,7 @@ func (t *table) headerEndsAt(off int64) bool {
 	return text <= off && off <= t.size()
 }
 
-// fail returns an error about the name of an entry.
+// fail returns an error about an entry, with the offset of its name.
 func (t *table) fail(e *entry, broken string) error {
 	return &FormatError{Offset: prefixSize + int64(e.name.Off), Tensor: t.str(e.name), Reason: broken}
 }

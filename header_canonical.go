@@ -72,12 +72,12 @@ type known struct {
 	size  int64 // size of the data in bytes
 }
 
-// knownAt returns the slot for the text that starts at a position, after which there must be
-// window bytes. The bytes at which the shape usually starts select the slot, which may hold
-// another text.
+// knownAt returns the slot for the text that starts at a position. At least as many bytes as the
+// constant window must follow. The bytes at which the shape usually starts select the slot, which
+// may hold a different text.
 func (p *parser) knownAt(at int) *known {
 	const (
-		shape  = len(`":{"dtype":"BF16","shape":`) // the usual length: for other dtypes texts only share slots more often
+		shape  = len(`":{"dtype":"BF16","shape":`) // the usual length; for dtypes with other names, more texts share a slot, which does no harm
 		golden = 0x9e3779b97f4a7c15                // 2^64 divided by the golden ratio
 	)
 	b := (*[window]byte)(p.Text[at:])

@@ -90,7 +90,7 @@ type headerEncoder struct {
 	b       []byte
 	tensors []TensorInfo
 	bounds  []int64
-	begin   []byte // digits of the next tensor's start: a slice of b, which keeps its bytes when b is reallocated
+	begin   []byte // digits of the offset at which the next tensor starts: a slice of b, which still holds them after b is reallocated
 
 	// known holds the entries of recent tensors by a hash of their dtype and shape, because the
 	// same few are in every layer of a model.

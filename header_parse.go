@@ -121,8 +121,9 @@ func (p *parser) metadata(name jsonscan.Span) error {
 	})
 }
 
-// notString returns the error for the value of a metadata key that is not a string. The arrays of
-// an entry show that a writer took __metadata__ for the name of a tensor.
+// notString returns the error for the value of a metadata key that is not a string. If the value is
+// an array, and the key is a field of an entry, the writer took __metadata__ for the name of a
+// tensor: the error then says that this name is reserved.
 func (p *parser) notString(name, key jsonscan.Span) error {
 	text := string(p.Bytes(key))
 	if (text == "shape" || text == "data_offsets") && p.Byte('[') {
@@ -230,8 +231,8 @@ func (p *parser) addDim(dim int) {
 }
 
 // next returns the slot after the last entry. It is not yet part of the table; add or commit adds
-// it. The pointer is valid until the next call of next. next also reserves room for 8 dimensions,
-// more than any usual rank.
+// it. The pointer is valid until the method is called again. The method also
+// reserves room for 8 dimensions, more than any usual rank.
 func (p *parser) next(name jsonscan.Span) *entry {
 	const leastEntry, usualRank, leastDim = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`), 8, len(`0,`)
 	t := &p.t
@@ -247,8 +248,9 @@ func (p *parser) next(name jsonscan.Span) *entry {
 	return e
 }
 
-// add completes an entry of next with the dtype and the dimensions that were read, and adds it to
-// the table. If the entry breaks a rule, add returns the rule and adds nothing.
+// add completes the entry that the method next returned, with the dtype and the dimensions that
+// were read, and adds it to the table. If the entry breaks a rule, add returns the rule and adds
+// nothing.
 func (p *parser) add(e *entry) (broken string) {
 	t := &p.t
 	shape := t.dims[p.first:]
@@ -260,7 +262,7 @@ func (p *parser) add(e *entry) (broken string) {
 	return ""
 }
 
-// commit adds the entry that next returned to the table.
+// commit adds the entry that the method next returned to the table.
 func (p *parser) commit(e *entry) {
 	t := &p.t
 	n, end := len(t.entries), int64(0)

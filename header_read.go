@@ -73,9 +73,10 @@ func readTable(r io.ReaderAt, size int64) (*table, error) {
 	return parseHeader(text, size-prefixSize-length)
 }
 
-// readGrowing reads length bytes from r, which errors call what, into memory that never exceeds
-// firstRead or four times the bytes that have arrived. If r ends early, the error is io.EOF. On
-// error it returns the bytes read so far.
+// readGrowing reads length bytes from r into memory that grows as the bytes arrive: it never
+// exceeds firstRead, or four times the number of bytes that have arrived if that is more. The
+// argument what names the input in errors. If r ends early, the error is io.EOF. On error it
+// returns the bytes read so far.
 func readGrowing(what string, r io.Reader, length int64) ([]byte, error) {
 	b := alignedBytes(min(length, firstRead))
 	for n := 0; int64(n) < length; {

@@ -130,7 +130,7 @@ type indexed struct {
 	weights    map[string]string // maps each tensor to its shard
 	shards     map[string]bool
 	notes      map[string]string // metadata of all headers; for each key, the value of the first header that has it
-	parameters uint64            // sum over all tensors, like size; unsigned, because F4 has two per byte
+	parameters uint64            // number of elements of all tensors; unsigned, because F4 has two elements per byte
 	size       int64
 }
 

@@ -12,7 +12,7 @@ func mmap(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("CreateFileMapping", err)
 	}
-	defer syscall.CloseHandle(h) // the view keeps the mapping
+	defer syscall.CloseHandle(h) // the view keeps the mapping alive
 	addr, err := syscall.MapViewOfFile(h, syscall.FILE_MAP_READ, 0, 0, uintptr(size))
 	if err != nil {
 		return nil, os.NewSyscallError("MapViewOfFile", err)

@@ -11,7 +11,7 @@ import (
 type nameIndex struct {
 	seed  maphash.Seed
 	slots []uint32 // the length is a power of two, and at most half are in use; 0 is a free slot
-	mask  uint32   // selects index+1 in a slot; the other bits are bits of the hash
+	mask  uint32   // selects the bits of a slot that hold index+1; its other bits are bits of the hash
 }
 
 // newNameIndex returns the index of n names. If a name occurs twice, duplicate is the index of
@@ -33,7 +33,8 @@ func newNameIndex(n int, name func(int) string) (x nameIndex, duplicate int) {
 	return x, -1
 }
 
-// lookup returns the index of s, or -1. name must return the names that newNameIndex was given.
+// lookup returns the index of s, or -1. The func name must return the same names as the func that
+// newNameIndex was called with.
 func (x *nameIndex) lookup(s string, name func(int) string) int {
 	if len(x.slots) == 0 {
 		return -1

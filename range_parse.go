@@ -8,8 +8,8 @@ import (
 )
 
 // ParseRanges parses ranges as Python writes them in brackets, one for each leading dimension,
-// joined by commas: "3:, -1, ::2" is From(3), At(-1), All().By(2). It reads what Range.String
-// prints, and blanks around numbers, colons and commas. An empty text has no ranges, so that
+// joined by commas: "3:, -1, ::2" is From(3), At(-1), All().By(2). It accepts the output of
+// Range.String, and blanks around numbers, colons and commas. An empty text has no ranges, so that
 // Slice selects the whole tensor.
 //
 // A step below 1, an ellipsis, None, and everything else that is not a range of integers are

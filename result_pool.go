@@ -97,7 +97,7 @@ func (r *resultPool) get(n int64, stopped *bool) ([]uint64, error) {
 	return words, nil
 }
 
-// put frees the memory of a result. If words is nil, it does nothing.
+// put returns the memory of a result to the pool. If the slice words is nil, it does nothing.
 func (r *resultPool) put(words []uint64) {
 	if words == nil {
 		return

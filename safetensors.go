@@ -13,7 +13,7 @@ import (
 // one. All methods may be called concurrently.
 type File struct {
 	parts    []part                   // the file, or each shard
-	names    nameIndex                // finds entries by name; indices count through all parts
+	names    nameIndex                // finds entries by name; their indices count the entries of all parts
 	metadata func() map[string]string // returns a new map, which the caller may change
 }
 
@@ -66,7 +66,8 @@ func join(files []*File) (*File, error) {
 	return f, nil
 }
 
-// fileWith names the file that holds an entry, counted across all files.
+// fileWith returns a name for the file that holds an entry. The index of the entry counts the
+// entries of all files.
 func fileWith(files []*File, entry int) string {
 	i := 0
 	for ; entry >= files[i].Len(); i++ {
@@ -193,7 +194,7 @@ func (f *File) ParameterCount() map[DType]int64 {
 	count := make(map[DType]int64)
 	for _, t := range f.Tensors() {
 		n, _ := countElements(t.shape)
-		count[t.dtype] = int64(min(uint64(count[t.dtype])+n, math.MaxInt64)) // F4 has two per byte
+		count[t.dtype] = int64(min(uint64(count[t.dtype])+n, math.MaxInt64)) // the sum may overflow an int64, because F4 has two elements per byte
 	}
 	return count
 }

@@ -36,11 +36,11 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // keeps its mode; a symbolic link is replaced. On Windows an open file cannot be
 // replaced.
 //
-// Some file systems lack calls, such as mounts of buckets and of HDFS. WriteFile needs a
-// rename, and writes to any place of a file: where one of these is refused, the error says
-// so, and Write to an io.Writer is the way. It can do without all others: reserving space,
-// permissions, locks and flushes. A file system without flushes may lose the new file in a
-// crash of the machine, although WriteFile has returned nil.
+// Some file systems, such as mounts of buckets and of HDFS, lack calls that others have. WriteFile
+// needs a rename, and writes at any offset of a file. If the file system refuses one of these, the
+// error says so: use Write with an io.Writer instead. WriteFile can do without the other calls:
+// reserving space, permissions, locks and flushes. A file system without flushes may lose the new
+// file in a crash of the machine, although WriteFile has returned nil.
 func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
 	return Saver{}.WriteFile(name, tensors, metadata)
 }
@@ -55,9 +55,9 @@ type outFile struct {
 	all computations
 }
 
-// newOutFile checks everything that can be checked before anything is written, makes the header
-// and opens the streams. Results of computed tensors are in memory. The caller calls release.
-// align is as for encodeHeader.
+// newOutFile checks everything that can be checked before anything is written, makes the header and
+// opens the streams. memory is the pool that holds the results of computed tensors. The caller must
+// call release. align is as for encodeHeader.
 func newOutFile(tensors map[string]Tensor, metadata map[string]string, align int, memory *resultPool) (*outFile, error) {
 	o := &outFile{all: computations{memory: memory}}
 	if err := o.layOut(tensors, metadata, align); err != nil {
@@ -152,9 +152,9 @@ func (all *pieces) at(i int64) piece {
 	return p
 }
 
-// pieces cuts the data into pieces: of up to mem.BlockSize bytes if memory is lent, otherwise of
-// the number of bytes that are best read in one call. No piece is empty, and neither is its first
-// tensor.
+// pieces cuts the data into pieces: of up to mem.BlockSize bytes if the stream can lend its memory,
+// otherwise of the number of bytes that are best read in one call. No piece is empty, and neither
+// is its first tensor.
 func (o *outFile) pieces() *pieces {
 	const small = mem.BufferSize / 4
 	all := new(pieces)
@@ -181,7 +181,7 @@ func (o *outFile) pieces() *pieces {
 }
 
 // rangesOf returns the source of a stream if it is read from a RangeReader, otherwise nil. All
-// tensors of a piece have the same one, because readTogether reads a piece in one call.
+// tensors of a piece have the same such source, because readTogether reads a piece in one call.
 func rangesOf(s stream) *source {
 	if stored, ok := s.(*storedStream); ok && stored.src.ranges != nil {
 		return stored.src
@@ -212,7 +212,7 @@ func (o *outFile) part(p piece, b []byte, k int) []byte {
 }
 
 // readTogether reads a piece of small tensors in one call, if they all come unchanged from one
-// RangeReader. Otherwise read is false.
+// RangeReader. Otherwise the result read is false.
 func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	type part struct {
 		*storedStream
@@ -238,7 +238,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 	}
-	if err := parts[0].use(); err != nil { // keeps the source open for all parts, which have the same one
+	if err := parts[0].use(); err != nil { // keeps the source open for all parts, which share it
 		return true, err
 	}
 	defer parts[0].done()
@@ -299,7 +299,7 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 	})
 }
 
-// takes returns the bytes of memory that a read of n bytes of s takes.
+// takes returns the number of bytes of memory that a read of n bytes of s takes.
 func takes(s stream, n int64) int64 {
 	switch s := s.(type) {
 	case *storedStream:
@@ -310,9 +310,9 @@ func takes(s stream, n int64) int64 {
 	return n
 }
 
-// FileOf returns tensors and metadata as a File with the layout that Write would write. Its
-// tensors are those in the map, with their views. The method Close calls close once, unless it is
-// nil, and waits for nothing. Errors are those of Write.
+// FileOf returns tensors and metadata as a File with the layout that Write would write. Its tensors
+// are those in the map, with their views. The method Close calls the func close once, unless that
+// func is nil, and waits for nothing. Errors are those of Write.
 func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() error) (*File, error) {
 	var o outFile
 	if err := o.layOut(tensors, metadata, 0); err != nil {

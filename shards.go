@@ -54,8 +54,9 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	return f, nil
 }
 
-// openAll opens shards, atOnce of them concurrently, and joins the Files that selected makes of
-// them. After maxFailures it opens no more. If it fails, it closes all Files.
+// openAll opens shards, up to atOnce of them concurrently. From each File, the func selected makes
+// the File with the tensors that belong to the result, and openAll joins these. After maxFailures
+// failures it opens no more shards. If openAll fails, it closes all Files.
 func openAll(shards []string, atOnce int, open func(shard string) (*File, error), selected func(shard string, f *File) (*File, error)) (*File, error) {
 	files := make([]*File, len(shards))
 	parts := make([]*File, len(shards))
@@ -89,7 +90,7 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 	}
 	broken := 0
 	for i, f := range files {
-		if f == nil || broken == maxFailures { // each failure costs a search through the index
+		if f == nil || broken == maxFailures { // at most maxFailures, because each failure costs a search through the index
 			continue
 		}
 		if parts[i], failures[i] = selected(shards[i], f); failures[i] != nil {
@@ -104,10 +105,10 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 	return f, err
 }
 
-// selected returns a File with the tensors that w places in a shard.
+// selected returns a File with the tensors that the index w places in a shard.
 func (w *weightMap) selected(shard string, file *File) (*File, error) {
 	f := &File{metadata: file.metadata}
-	unfound := w.count[shard] // tensors of the shard that were not found yet
+	unfound := w.count[shard] // number of tensors of the shard that were not found yet
 	for _, p := range file.parts {
 		t, all := *p.table, p
 		t.entries, p.tensors = make([]entry, 0, min(unfound, len(t.entries))), nil

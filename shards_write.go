@@ -221,8 +221,9 @@ func (s *shardSet) findEarlier() error {
 	return err
 }
 
-// ownShard reports whether WriteShards gives such names to shards. A name such as
-// model.2-00001-of-00002.safetensors is not one: other programs number versions of a model so.
+// ownShard reports whether WriteShards could have given this name to a shard. It returns false for
+// model.2-00001-of-00002.safetensors, for example: other programs number the versions of a model
+// like that.
 func ownShard(name string) bool {
 	s, ok := parseShard(name)
 	return ok && s.Stem == modelStem && s.Variant == ""
@@ -303,8 +304,8 @@ func (s *shardSet) commit() error {
 }
 
 // replace makes the new files the checkpoint that the directory opens as. Only its last step does
-// that: the rename of the last file or, if the directory has a single file model.safetensors,
-// which Open prefers, the removal of that file. By POSIX a later step may persist before an
+// that: the rename of the last file or, if the directory has a single file model.safetensors, which
+// Open prefers, the removal of that file. According to POSIX, a later step may persist before an
 // earlier one, unless the directory is flushed between them.
 func (s *shardSet) replace(dir *osfile.Dir, single bool) error {
 	last := len(s.files) - 1

@@ -62,7 +62,8 @@ func (r Range) String() string {
 	return s
 }
 
-// resolve returns what r selects in a dimension with this size, or the rule that r breaks.
+// resolve returns the indices that r selects in a dimension with this size, or the rule that r
+// breaks.
 func (r Range) resolve(size int) (s selection, broken string) {
 	fromStart := func(i int) int {
 		if i < 0 {
@@ -93,7 +94,7 @@ func (r Range) resolve(size int) (s selection, broken string) {
 		return s, fmt.Sprintf("the step of range [%v] is below 1", r)
 	}
 	n := stop - first
-	step := max(1, min(r.step, n)) // a longer step selects the same, and products could overflow
+	step := max(1, min(r.step, n)) // a step longer than n selects the same, but products with it could overflow
 	return selection{first, stepsWithin(n, step), step, r.drop}, ""
 }
 

@@ -30,13 +30,14 @@ type RangeReader interface {
 // has in flight: enough to hide the latency of a disk, and some of the latency of a network.
 const readers = 16
 
-// rangeSize is the number of bytes in one read of a RangeReader, unless fewer are left. As many
-// concurrent reads as readers hide the latency of round trips, and take less memory than
-// mostInFlight.
+// rangeSize is the number of bytes in one read of a RangeReader, unless fewer are left. If as many
+// of these reads as the constant readers run concurrently, they hide the latency of round trips,
+// and take no more memory than mostInFlight.
 const rangeSize = mem.BlockSize / 2
 
-// reads limits the number of reads in flight where blocks are read concurrently, each in several
-// reads: it holds one element per read. A nil reads does not limit.
+// A reads limits the number of reads that an operation has in flight, because it may read several
+// blocks concurrently, and each block in several reads. The channel holds one element per read. If
+// it is nil, there is no limit.
 type reads chan struct{}
 
 func (r reads) do(read func() error) error {
@@ -62,7 +63,7 @@ type source struct {
 	name    atomic.Pointer[string] // name of the file, for errors; nil if it has none
 	inUse   sync.RWMutex           // read-locked by each operation in progress, locked forever by close
 	closing sync.Once
-	release func() error // unmaps or closes; nil if there is nothing to do
+	release func() error // unmaps or closes the file; nil if there is nothing to do
 }
 
 // newReaderSource returns the source of a data buffer that starts at offset base in r.
@@ -83,9 +84,9 @@ func (s *source) memory() (data []byte, unit int) {
 	return s.mem, 0
 }
 
-// acquire keeps the source open until done. It never waits: after close it fails
-// with fs.ErrClosed, so that an operation inside another one cannot deadlock with
-// a close that waits for the outer one.
+// acquire keeps the source open until done is called. It never waits: after close it fails with
+// fs.ErrClosed, so that an operation inside another one cannot deadlock with a close that waits for
+// the outer one.
 func (s *source) acquire() error {
 	if !s.inUse.TryRLock() {
 		return fs.ErrClosed
@@ -172,7 +173,7 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 	if err == nil {
 		return nil
 	}
-	// If a system call in write meets a lost page, it fails as if write were at fault.
+	// If a system call in write touches a lost page, the call fails as if write were at fault.
 	if lost := s.mapped.guard(func() error { mem.Touch(b); return nil }); lost != nil {
 		return s.failed(off, lost)
 	}

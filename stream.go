@@ -15,8 +15,8 @@ import (
 // There are five kinds: storedStream, transposedStream, joinedStream, computedStream and
 // throughStream.
 type stream interface {
-	// release stops holding open the sources, which the stream holds from the beginning.
-	// Afterwards each read holds the source that it needs.
+	// release allows the sources to be closed, which the stream holds open from the beginning.
+	// Afterwards each read holds open only the source that it needs.
 	release()
 
 	// readAt fills dst with the bytes from position pos on.
@@ -122,7 +122,8 @@ func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 	return written, prefixed(err)
 }
 
-// ahead returns the number of blocks that are read before they are needed: at most 32 MiB.
+// ahead returns the number of blocks that are read before they are needed. Together they have at
+// most 32 MiB.
 func ahead(block int64) int { return int(min(readers, 4*mem.BlockSize/block)) }
 
 // lends returns s if its source can lend its memory to w. If that memory is a mapping, w must

@@ -47,8 +47,8 @@ func (all *computations) pool() *resultPool {
 	return all.memory
 }
 
-// reader registers one more reader of the result of from, which will read size bytes, and returns
-// the computation of that result.
+// reader registers one more reader of the result of a computed tensor, and returns the computation
+// of that result. The origin of the tensor is from, and the reader will read size bytes.
 func (all *computations) reader(from *computed, size int64) *computation {
 	c := all.byFunc[from]
 	if c == nil {
@@ -64,7 +64,7 @@ func (all *computations) reader(from *computed, size int64) *computation {
 }
 
 // ahead computes tensors before they are needed, as many concurrently as processors and memory
-// allow. stop starts no further func, and waits until none is running.
+// allow. After a call of stop no further func starts; stop waits until none is running.
 func (all *computations) ahead() (stop func()) {
 	if len(all.list) == 0 {
 		return func() {}

@@ -38,7 +38,8 @@ func (j *joinedStream) pieceAt(within int64) int {
 	return sort.Search(len(j.streams), func(i int) bool { return j.starts[i+1] > within })
 }
 
-// readAt reads whole rows piece by piece, and the rest, before and after them, part by part.
+// readAt reads several whole rows piece by piece. It reads a single row, and the incomplete rows at
+// the start and at the end of dst, part by part.
 func (j *joinedStream) readAt(dst []byte, pos int64) error {
 	for len(dst) > 0 {
 		row, within, rows := pos/j.row, pos%j.row, int64(len(dst))/j.row
@@ -62,8 +63,9 @@ func (j *joinedStream) readAt(dst []byte, pos int64) error {
 	return nil
 }
 
-// lend lends the parts of a single row one after another, and reads those that cannot be lent. It
-// lends nothing of several rows, or of many small parts: they are better read as a whole.
+// If the tensor has only one row, lend lends the parts of that row one after another, and reads
+// those that cannot be lent. If it has several rows, or if the parts are small, lend lends nothing,
+// because these bytes are better read as a whole.
 func (j *joinedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
 	const small = mem.BufferSize / 4
 	if j.row < j.bytes || j.row/int64(len(j.streams)) < small {

@@ -1,8 +1,9 @@
 package safetensors
 
-// stream returns the bytes of t for an operation with these computations. cached is nil if the
-// operation reads each byte once. Otherwise the stream keeps results in memory, and adds funcs to
-// cached that free them. The caller calls release.
+// stream returns the stream of t for an operation. It adds the computed tensors that t needs to
+// all, the computations of the operation. If the operation reads each byte once, cached is nil.
+// Otherwise the stream keeps results in memory, and adds funcs that free them to cached. The caller
+// must call release.
 func (t Tensor) stream(all *computations, cached *cache) (stream, error) {
 	if err := t.check(); err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ type storedStream struct {
 	watch      *watch  // the watches that count the bytes read, or nil
 }
 
-// newStoredStream returns the stream of the elements that t selects of src, whatever the origin
-// of t is. src is nil if it is set later.
+// newStoredStream returns the stream of the elements that t selects in src, whatever the origin of
+// t is. src may be nil if the caller sets the source later.
 func newStoredStream(src *source, t Tensor) *storedStream {
 	s := &storedStream{src: src, off: t.off, dtypes: t.dtypes, bytes: t.size, watch: t.watch}
 	if t.dtypes != nil {
@@ -65,8 +65,8 @@ func (s *storedStream) block() int64 {
 	return mem.BufferSize
 }
 
-// takes returns the bytes of memory that a read of n bytes takes: its result, and the elements that
-// it converts, where these are read first.
+// takes returns the number of bytes of memory that a read of n bytes takes: for its result, and for
+// the stored elements if they are read into a buffer before they are converted.
 func (s *storedStream) takes(n int64) int64 {
 	if s.dtypes == nil || s.src.mem != nil {
 		return n
@@ -181,8 +181,8 @@ func (s *storedStream) readGroups(dst []byte, pos int64) error {
 // sub-byte dtypes start and end on byte boundaries.
 const chunkElements = 64 << 10
 
-// A chunk is memory for such a conversion: the input and the output of a step, with room for the
-// widest dtype.
+// A chunk is memory for the conversion of chunkElements elements: one half holds the input of a
+// step and the other its output, with room for the widest dtype.
 type chunk [2][8 * chunkElements]byte
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
@@ -215,8 +215,8 @@ func (s *storedStream) convertChunks(dst []byte, first, n int64) error {
 	return nil
 }
 
-// convertChunk converts the elements of in, from each dtype of s to the next, into dst. in may be the
-// first half of c.
+// convertChunk converts the elements in the slice in from each dtype of s to the next. The last
+// result is written to dst, the others to the halves of c. The slice in may be the first half.
 func (s *storedStream) convertChunk(dst, in []byte, c *chunk) {
 	n := len(in) * 8 / s.dtypes[0].Bits()
 	last := len(s.dtypes) - 1

@@ -7,7 +7,7 @@ type throughStream struct {
 	stream // gathers and converts the bytes of inner
 
 	inner  stream
-	cached cache        // memory that inner holds, since it is read in any order
+	cached cache        // frees the memory that inner holds because it is read in any order
 	unread atomic.Int64 // bytes that were not read yet; an operation reads each byte once
 }
 

@@ -22,8 +22,8 @@ const mostInMemory = 1 << 30
 type transposedStream struct {
 	*storedStream
 	loop  int   // index of that loop in the gather
-	most  int64 // number of steps of a part, except for the last one
-	inner int64 // number of runs of a step
+	most  int64 // number of steps in each part, except for the last one
+	inner int64 // number of runs in a step
 	step  int64 // size of a step in bytes, after conversion
 
 	memory *resultPool
@@ -63,7 +63,7 @@ func newTransposedStream(s *storedStream, all *computations, cached *cache) *tra
 	return t
 }
 
-// workers returns few, because the reads of a part run concurrently anyway.
+// workers returns a small number, because the reads of a part run concurrently anyway.
 func (t *transposedStream) workers() int { return parallel.CopyWorkers() }
 
 func (t *transposedStream) block() int64 { return mem.BlockSize }
@@ -84,8 +84,8 @@ func (t *transposedStream) readAt(dst []byte, pos int64) error {
 	return t.tell(begin, pos-begin)
 }
 
-// enter returns the part that contains a step, and counts one more reader of it. The reader calls
-// leave.
+// enter returns the part that contains a step, and counts one more reader of it. The reader must
+// call leave.
 func (t *transposedStream) enter(step int64) *transposedPart {
 	within := step % t.from.loops[t.loop].N
 	first := step - within%t.most

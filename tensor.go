@@ -85,8 +85,8 @@ func checkElement[T Element](d DType) error {
 	return elementError[T](d, nil)
 }
 
-// elementError returns the error for a T that does not fit the dtype. It lists the types that
-// fit, and floats, the types from which NewTensor rounds.
+// elementError returns the error for a T that does not fit the dtype. It lists the types that fit,
+// and then those in floats: the types from which NewTensor rounds, or to which Append converts.
 func elementError[T Element](d DType, floats []string) error {
 	var types []string
 	if k := dtypes[d].kind; k != dtypes[d].raw {
@@ -122,6 +122,6 @@ func floatOf[T Element]() DType {
 // A watch is a func of Watch, which is called after bytes of a tensor were read.
 type watch struct {
 	read func(n int) error
-	at   int    // index in Tensor.dtypes of the dtype whose bytes count
+	at   int    // index in Tensor.dtypes of the dtype in which bytes are counted
 	next *watch // the watch of the tensor before this one was added; nil if it had none
 }

@@ -92,8 +92,8 @@ func (t Tensor) split(shape []int) (strides []int64, ok bool) {
 	return strides, true
 }
 
-// A through is the origin of a tensor whose bytes are the elements of another one, in row-major
-// order, because no strides express its shape.
+// A through is the origin of a reshaped tensor whose shape no strides can express. Its bytes are
+// the elements of the embedded Tensor, in row-major order.
 type through struct{ Tensor }
 
 func (*through) notInMemory() string { return "its elements were not contiguous before Reshape" }

@@ -63,7 +63,7 @@ func view[T Element](t Tensor) ([]T, error) {
 	return s, nil
 }
 
-// noView returns the error for a View that would need a copy, as Append makes it.
+// noView returns the error for a View that would need a copy, such as the one that Append makes.
 func (t Tensor) noView(reason string) error {
 	return fmt.Errorf("viewing %v: %s (Append copies and converts): %w", t, reason, errors.ErrUnsupported)
 }
@@ -177,7 +177,8 @@ func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
-// exactFloats returns the Go float types that represent all elements of a dtype of another type.
+// exactFloats returns the Go float types, other than that of d itself, that represent every element
+// of dtype d.
 func exactFloats(d DType) (types []string) {
 	for _, wide := range []DType{F32, F64} {
 		if wide != d && float.Exact(d.float(), wide.float()) {

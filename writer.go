@@ -22,7 +22,7 @@ type Writer struct {
 	err     error
 
 	file *osfile.Atomic // the file of Create, otherwise nil
-	buf  *bufio.Writer  // buffer in front of file, and then also w; nil if there is no file
+	buf  *bufio.Writer  // buffer in front of file, and also the value of w; nil if there is no file
 }
 
 // NewWriter writes the header of a file to w and returns a Writer for the data, in the order of
@@ -208,7 +208,7 @@ func (t *tensorWriter) Write(b []byte) (int, error) {
 // none. In most headers the names of each dtype are sorted: then it compares neighbors, and the
 // names of one dtype with those of another.
 func duplicateName(tensors []TensorInfo) int {
-	const most = 4 // number of sorted runs that are compared with each other
+	const most = 4 // largest number of sorted runs that are compared with each other
 	name := func(i int) string { return tensors[i].Name }
 	var runs [most + 1]int // indices at which sorted runs start
 	n := 1

@@ -72,7 +72,7 @@ func (p Packing) unpackGroups(dst []float32, src []byte, numbers *Table) {
 	}
 }
 
-// group returns the first eight codes of src as one number. Where src is shorter than 8 bytes, the
+// group returns the first eight codes of src as one number. If src is shorter than 8 bytes, the
 // missing bits are 0.
 func (p Packing) group(src []byte) uint64 {
 	if len(src) >= 8 {

@@ -35,12 +35,12 @@ func Sub(dst, terms []float32, group, skip int) {
 	})
 }
 
-// A kernel applies an operation to groups of blocks blocks of 8 elements. numbers has one number
-// per group.
+// A kernel applies an operation to adjacent groups of elements in dst, with one number per group.
+// Each group has 8 × blocks elements.
 type kernel func(dst, numbers *float32, groups, blocks int)
 
-// inGroups applies an operation to dst, group by group, each with its own number. It uses f for as
-// many whole groups as groupsVector can handle, and loop for the remaining elements.
+// inGroups applies an operation to dst, group by group, each with its own number. It uses the
+// kernel f for the elements that groupsVector can handle, and the func loop for the remaining ones.
 func inGroups(dst, numbers []float32, group, skip int, f kernel, loop func(part []float32, number float32)) {
 	for len(dst) > 0 {
 		if skip == 0 {

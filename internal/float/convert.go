@@ -2,14 +2,14 @@ package float
 
 // NonTemporalFrom is the size of an output, in bytes, from which non-temporal stores pay. They
 // bypass the caches, so that a reader of a smaller output would miss it there, and lose the time
-// that the writer gained. BenchmarkConvert measured it, BF16 to F32, on two busy cores of an
-// AVX-512 Xeon with 2 MiB of L2 cache each. In GB/s read and written, through the caches and past
-// them: 25 and 30 for 4 to 32 MiB, 12 and 29 for 64 MiB, 11 and 21 for 256 MiB. F32 to F16 is
-// alike.
+// that the writer gained. BenchmarkConvert measured the conversion of BF16 to F32 on two busy cores
+// of an AVX-512 Xeon with 2 MiB of L2 cache each. The speeds in GB/s, read and written, first
+// through the caches and then past them, were 25 and 30 for outputs of 4 to 32 MiB, 12 and 29 for
+// 64 MiB, and 11 and 21 for 256 MiB. The conversion of F32 to F16 is alike.
 const NonTemporalFrom = 32 << 20
 
-// Convertible reports whether Convert converts elements of format from to format to: any float to
-// any float that has a sign and a NaN, and any format to itself.
+// Convertible reports whether Convert can convert elements from one format to another: from any
+// float to any float that has a sign and a NaN, and from any format except None to itself.
 func Convertible(from, to Format) bool {
 	if from == None || to == None {
 		return false
@@ -17,7 +17,7 @@ func Convertible(from, to Format) bool {
 	return from == to || layouts[to].overflow > 0 && layouts[from].special != integer
 }
 
-// Exact reports whether format to, which is F32 or F64, represents every value of format from,
+// Exact reports whether the format to is F32 or F64, and represents every value of the format from,
 // including zeros, infinities and NaN.
 func Exact(from, to Format) bool {
 	if from == None {
@@ -26,10 +26,10 @@ func Exact(from, to Format) bool {
 	return to == F64 || to == F32 && (from == F32 || from.Bits() <= 16)
 }
 
-// Convert converts whole elements from src, in format from, to dst, in format
-// to. The formats must be Convertible or Exact, and dst must hold exactly the elements of
-// src. Both are little endian on every host and may have any alignment. They
-// must not overlap.
+// Convert converts the elements in src, which have the format from, and stores them in dst in the
+// format to. The formats must be Convertible or Exact, and dst must have room for exactly the
+// elements of src. Both are little endian on every host and may have any alignment. They must not
+// overlap.
 //
 // The elements must fill whole bytes: F4 comes in multiples of 2 elements, E2M3
 // and E3M2 in multiples of 4.

@@ -16,12 +16,12 @@ import (
 )
 
 // A Format is a floating-point format or an integer format. Integers can be converted to floats,
-// but not the other way. The zero Format, None, is neither.
+// but floats cannot be converted to integers. The zero Format, None, is neither.
 type Format uint8
 
 // The floating-point formats of at most 8 bits are named E<exponent bits>M<mantissa bits>.
 const (
-	None     Format = iota // not a float
+	None     Format = iota // neither a float nor an integer
 	F4                     // E2M1
 	E2M3                   // 6 bits
 	E3M2                   // 6 bits
@@ -73,7 +73,7 @@ const (
 	integer                // no code is special, and the format is an integer
 )
 
-// layouts holds all that this package needs to know of the formats.
+// layouts holds all that this package needs to know about the formats.
 //
 // F4, E2M3, E3M2 and E8M0 are defined by the OCP Microscaling Formats (MX) specification v1.0, E5M2
 // and E4M3 by the OCP 8-bit Floating Point Specification v1.0, the FNUZ formats (finite, unsigned

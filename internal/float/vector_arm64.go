@@ -5,8 +5,8 @@ package float
 // hasVector is true because every arm64 processor has NEON.
 const hasVector = true
 
-// n is the number of elements, and is at least a block. The kernels ignore nonTemporal: they store
-// through the caches.
+// In the funcs below, n is the number of elements, and is at least that of a block. The kernels
+// ignore nonTemporal: they store through the caches.
 
 //go:noescape
 func bf16ToF32Vector(dst, src *byte, n int, nonTemporal bool)

@@ -130,5 +130,5 @@ func (s *Scanner) exponent() (e int, ok bool) {
 // overflows reports whether digits × 10^exponent exceeds the largest float64. TestOverflows proves
 // that math.Pow10 gives the same verdict as a correctly rounded power.
 func overflows(digits uint64, exponent int) bool {
-	return math.IsInf(float64(digits)*math.Pow10(exponent), 0) // 0 × infinity is a NaN, which IsInf denies
+	return math.IsInf(float64(digits)*math.Pow10(exponent), 0) // 0 × infinity is a NaN, for which IsInf returns false
 }

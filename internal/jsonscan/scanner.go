@@ -70,8 +70,9 @@ func (s *Scanner) CheckUTF8(what string) error {
 
 // Reserve returns list with room for n more elements. When the list must grow, Reserve extrapolates
 // its final length from the text read so far. The remaining text limits that length: each element
-// takes at least least bytes and a comma. For a long list it counts the commas instead, because
-// growing a list that is nearly complete would take twice its memory.
+// takes at least as many bytes as the argument least, which includes its comma. For a long list it
+// counts the commas instead, because growing a list that is nearly complete would take twice its
+// memory.
 func Reserve[E any](s *Scanner, list []E, n, least int) []E {
 	const (
 		sample = 1 << 10 // number of bytes that must have been read before the length of the list is extrapolated
@@ -180,7 +181,8 @@ func (s *Scanner) Object(expected string, member func(key Span) error) error {
 	return nil
 }
 
-// Literal skips white space, and then word if it comes next. word is null, true or false.
+// Literal skips white space. If the word comes next, it skips the word and returns true. The word
+// is null, true or false.
 func (s *Scanner) Literal(word string) bool {
 	s.Space()
 	if len(s.Text)-s.Pos < len(word) || string(s.Text[s.Pos:][:len(word)]) != word {

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// New returns a func that returns the regular expression of text, which its first call compiles. It
-// panics if text is not valid. It may be called concurrently.
+// New returns a func that returns the regular expression in text. The first call of that func
+// compiles the expression, and panics if it is not valid. The func may be called concurrently.
 func New(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -18,8 +18,8 @@ const (
 // converter.
 type Block struct{ Bytes []byte }
 
-// blocks holds the memory of unused Blocks by its size: BufferSize, and then twice as many bytes
-// each, up to BlockSize. With a single size, a Block of 2 MiB would hold 8 MiB.
+// blocks holds the memory of unused Blocks in one pool per size. The sizes double from BufferSize
+// to BlockSize. If all memory had the same size, a Block of 2 MiB would take 8 MiB.
 var blocks = [...]sync.Pool{{New: allocate(0)}, {New: allocate(1)}, {New: allocate(2)}, {New: allocate(3)}}
 
 // allocate returns a func that allocates a Block for blocks[class].
@@ -50,7 +50,7 @@ func (b *Block) Free() {
 	}
 }
 
-// Filled returns a Block of n bytes that fill has filled.
+// Filled returns a Block of n bytes, which it fills by calling the func fill.
 func Filled(n int64, fill func([]byte) error) (*Block, error) {
 	b := NewBlock(n)
 	if err := fill(b.Bytes); err != nil {

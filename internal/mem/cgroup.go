@@ -28,7 +28,7 @@ func cgroupLimit(root fs.FS) int64 {
 		}
 		for dir = path.Clean("/" + dir); ; dir = path.Dir(dir) {
 			text, err := fs.ReadFile(root, strings.TrimPrefix(path.Join(h.mount, dir, h.file), "/"))
-			if n, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil { // otherwise it is "max"
+			if n, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil { // a file that contains "max", or that cannot be read, sets no limit
 				limit = min(limit, n)
 			}
 			if dir == "/" {

@@ -42,7 +42,7 @@ func Prepare[T any](fresh []T, pos, n int64) {
 	}
 }
 
-// supply is the supply of the machine, which all slices share.
+// supply is the supply of huge pages of the machine, which all slices share.
 var supply pageSupply
 
 // A pageSupply decides whether to ask for more huge pages, by the time that earlier ones took.
@@ -53,9 +53,8 @@ type pageSupply struct {
 	small int  // number of calls of ask that will still return false
 }
 
-// slowPage is the time from which a huge page is slow. Small pages of the same total size
-// took 0.7 to 1.4 ms on the machines measured. Huge pages took 0.1 to 0.4 ms there, or 4
-// to 10 ms.
+// slowPage is the time from which a huge page counts as slow. Small pages of the same total size
+// took 0.7 to 1.4 ms on the machines measured. Huge pages took 0.1 to 0.4 ms there, or 4 to 10 ms.
 const slowPage = 1500 * time.Microsecond
 
 // ask reports whether to take a huge page next. If it returns true, the caller must call got.
@@ -73,8 +72,8 @@ func (s *pageSupply) ask() bool {
 	return true
 }
 
-// got records how long a huge page took. The more huge pages were slow in a row, the later
-// the next one is tried: together the tries of 2 GiB cost about ten slow pages.
+// got records how long a huge page took. The more huge pages were slow in a row, the later the next
+// one is tried: while 2 GiB are prepared, all tries together cost about as much as ten slow pages.
 func (s *pageSupply) got(took time.Duration) {
 	const longest = 10
 	s.mu.Lock()

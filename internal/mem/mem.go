@@ -120,8 +120,8 @@ func Extend[T any](dst []T, n int) []T {
 	return out[:len(dst)+n]
 }
 
-// Allocate returns a slice of n uninitialized elements. The caller fills them, and calls
-// Prepare before if there are many.
+// Allocate returns a slice of n uninitialized elements. The caller fills them, and calls Prepare
+// first if there are many.
 //
 // make would clear the memory first. For a slice that is overwritten at once, that doubled
 // the time at 16 MiB, and it faults in every page before huge pages can be

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Populate faults in the pages of a mapping by one system call. Without it, the first touch
-// of each page is a fault, which blocks a thread on which Go can run nothing else in the
-// meantime. Populate does nothing if the kernel does not have the call, which came with
-// Linux 5.14, or if the file is truncated: touching the page then shows what is wrong.
+// Populate faults in the pages of a mapping with one system call. Without it, the first touch of
+// each page is a fault, which blocks a thread on which Go can run nothing else in the meantime.
+// Populate does nothing if the kernel does not have the call, which came with Linux 5.14, or if the
+// file is truncated: touching the page then shows what is wrong.
 func Populate(mapping []byte) {
 	if len(mapping) >= PopulateFrom {
 		unix.Madvise(wholePages(mapping), unix.MADV_POPULATE_READ)
@@ -33,7 +33,7 @@ func physical() int64 {
 }
 
 // faultHuge faults in b, which is as large as a huge page and aligned like one, as a huge page if
-// the system has a free one. It reports whether the system could be asked.
+// the system has a free one. It returns false if the system does not support the request.
 func faultHuge(b []byte) bool {
 	if unix.Madvise(b, unix.MADV_HUGEPAGE) != nil {
 		return false
@@ -42,7 +42,7 @@ func faultHuge(b []byte) bool {
 	return true
 }
 
-// wholePages returns the pages that lie in b. It is empty if there are none.
+// wholePages returns the part of b that consists of whole pages. It is empty if there are none.
 func wholePages(b []byte) []byte {
 	size := os.Getpagesize()
 	skip := int(-Address(b) & uintptr(size-1))

@@ -22,7 +22,7 @@ func OfLanguage(path []string) bool {
 }
 
 // Change calls f for the fields of a config and of the configs of language models within it, and returns the config with
-// the fields as f leaves them. f reports whether it changed a field. Keys are sorted where something changed. path is
+// the fields as f leaves them. f reports whether it changed a field. If a field changed, the keys are sorted. path is
 // nil for a config.json.
 func Change(text json.RawMessage, path []string, f func(fields map[string]json.RawMessage) (changed bool, err error)) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage

@@ -91,8 +91,8 @@ func (s Settings) Save(name string, write func(*Atomic) error) error {
 	return a.Commit()
 }
 
-// Another creates a file in the folder of a, with the settings of a. If named is true, it has a
-// temporary name. A file without a name stays open until Rename.
+// Another creates a further file with the same settings as a. It must be in the same folder. If
+// named is true, it has a temporary name. A file without a name stays open until Rename.
 func (a *Atomic) Another(name string, named bool) (*Atomic, error) {
 	if named || a.temp != "" {
 		return a.settings.create(name, createTemp)
@@ -100,8 +100,8 @@ func (a *Atomic) Another(name string, named bool) (*Atomic, error) {
 	return a.settings.create(name, createUntried)
 }
 
-// create creates a file by calling in, which returns the file and its temporary name, "" if it has
-// none.
+// create creates a file by calling the func in, which returns the file and its temporary name, ""
+// if it has none.
 func (s Settings) create(name string, in func(dir, tag string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
 	if name == "" { // an empty name would fail only at the rename
 		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrNotExist}
@@ -149,8 +149,8 @@ func createTemp(dir, tag string, mode fs.FileMode) (f File, temp string, err err
 	return f, temp, err
 }
 
-// newName gives a file a new random name in a folder. It calls bind with a name, which must fail if
-// that name exists.
+// newName gives a file a new random name in a folder. It calls bind with one name after another;
+// bind must fail with fs.ErrExist if a name exists.
 func newName(dir, tag string, bind func(name string) error) (string, error) {
 	const tries = 100 // random names do not collide, but some file systems report every name as taken
 	for i := 1; ; i++ {

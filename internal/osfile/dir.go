@@ -107,14 +107,14 @@ func MkdirAll(name string) error {
 	return nil
 }
 
-// flushName flushes the name of an existing folder in its parent. The names above are durable
-// already, because MkdirAll creates a folder only after it has flushed those. A parent that this
-// process may not read is left alone: no process of this user creates folders in it.
+// flushName flushes the name of an existing folder in its parent. The names of the folders above it
+// are durable already, because MkdirAll creates a folder only after it has flushed them. A parent
+// that this process may not read is left alone: no process of this user creates folders in it.
 //
 // One flush of a folder without changes takes 0.6 ms on ext4, a small save 10 ms. There is no
 // cheaper proof: a folder that this process has flushed may have been removed and created again.
 func flushName(name string) error {
-	d, err := OpenDir(name + string(filepath.Separator) + "..") // Dir is wrong for links, and for names such as ..
+	d, err := OpenDir(name + string(filepath.Separator) + "..") // filepath.Dir is wrong for links, and for names such as ..
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}

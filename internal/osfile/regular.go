@@ -32,7 +32,8 @@ func openNow(name string) (*os.File, int64, error) {
 
 // OpenFS opens a regular file of an fs.FS and returns its size in bytes. If the file system has
 // symbolic links, OpenFS checks the kind of the file before it opens it, since opening a named pipe
-// waits for its writer. A file system without links has no pipes, and may need a request for each answer.
+// waits for its writer. A file system without links has no pipes, and a check in advance might cost
+// a request there.
 func OpenFS(fsys fs.FS, name string) (fs.File, int64, error) {
 	_, checks := fsys.(FS) // Open of an FS checks the kind itself
 	if _, linked := fsys.(linkReader); linked && !checks {
@@ -57,9 +58,10 @@ type linkReader interface {
 	ReadLink(name string) (string, error)
 }
 
-// StatFS is like fs.Stat, which opens the file if the file system has no Stat, as those of fs.Sub. If
-// such a file system has Lstat and ReadLink, StatFS follows the links itself, and opens nothing. It
-// cannot follow a link that leads out of the file system, and leaves that to fs.Stat.
+// StatFS is like fs.Stat, but opens files less often: fs.Stat opens a file if the file system has
+// no method Stat, such as those of fs.Sub. If such a file system has Lstat and ReadLink, StatFS
+// follows the links itself, and opens nothing. It cannot follow a link that leads out of the file
+// system, and leaves that to fs.Stat.
 func StatFS(fsys fs.FS, name string) (fs.FileInfo, error) {
 	links, ok := fsys.(interface {
 		linkReader

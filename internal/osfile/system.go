@@ -9,7 +9,7 @@ import (
 
 // A System provides all operations on files and folders that a save needs. Tests replace it to
 // inject faults. An implementation repeats interrupted calls, as package os does, except for Close,
-// because its descriptor is gone.
+// because the descriptor is gone after the first call.
 type System interface {
 	Stat(name string) (fs.FileInfo, error)
 	Lstat(name string) (fs.FileInfo, error)
@@ -27,7 +27,7 @@ type System interface {
 type File interface {
 	io.WriterAt
 	Link(name string) error // names a file that has no name; can be called once; fails if the name exists
-	Kept() bool             // for such a file, whether data that Sync flushes before Link survives a crash
+	Kept() bool             // whether data that Sync flushes before Link has named the file survives a crash
 	Stat() (fs.FileInfo, error)
 	Chmod(mode fs.FileMode) error
 	Chown(uid, gid int) error

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allocate only compares size with the free space of tmpfs: its pages are memory, and allocating them
-// before they are written adds a second pass over all of them. WriteFile of 1 GiB takes 424 ms there
-// without the allocation, and 458 ms with it.
+// On tmpfs, Allocate only compares size with the free space: the pages of a tmpfs are memory, and
+// allocating them before they are written adds a second pass over all of them. WriteFile of 1 GiB
+// takes 424 ms there without the allocation, and 458 ms with it.
 func (f osFile) Allocate(size int64) error {
 	if s, err := f.fileSystem(); err == nil && s.Type == unix.TMPFS_MAGIC {
-		if s.Blocks > 0 && uint64(size) > s.Bavail*uint64(s.Bsize) { // no blocks: this tmpfs has no limit
+		if s.Blocks > 0 && uint64(size) > s.Bavail*uint64(s.Bsize) { // a tmpfs without a limit reports 0 blocks
 			return &os.PathError{Op: "fallocate", Path: f.Name(), Err: unix.ENOSPC}
 		}
 		return f.Truncate(size)
@@ -26,7 +26,7 @@ func (f osFile) Allocate(size int64) error {
 	return nil
 }
 
-// fileSystem returns what Linux knows about the file system of the file.
+// fileSystem returns the description that Linux gives of the file system of the file.
 func (f osFile) fileSystem() (s unix.Statfs_t, err error) {
 	err = retryInterrupted(func() error { return unix.Fstatfs(int(f.Fd()), &s) })
 	return s, err

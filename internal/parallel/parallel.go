@@ -43,10 +43,10 @@ func Rethrow(err error) error {
 	return err
 }
 
-// Do calls f(0) … f(n-1) in increasing order, up to workers of them concurrently. After an error it
-// starts no further call, waits for the running ones, and returns the error of the lowest i, which
-// is the same in every run if f depends on i only. A panic in f is raised again on the goroutine
-// that called Do. runtime.Goexit in f is an error.
+// Do calls f(0) … f(n-1) in increasing order. The argument workers limits the number of concurrent
+// calls. After an error Do starts no further call, waits for the running ones, and returns the
+// error of the lowest i, which is the same in every run if f depends on i only. A panic in f is
+// raised again on the goroutine that called Do. runtime.Goexit in f is an error.
 func Do(workers int, n int64, f func(i int64) error) error {
 	if n <= 1 || workers <= 1 {
 		for i := range n {
@@ -109,12 +109,12 @@ func BlockCount(size, blockSize int64) int64 {
 	return size/blockSize + min(1, size%blockSize) // the sum size + blockSize could overflow
 }
 
-// InOrder calls produce for n values concurrently, and use for one value after another, in order.
-// It produces up to ahead values before they are used, and holds at most two more: the value in
-// use, and the value whose producer is about to start. Every produced value is given to either use
-// or drop. InOrder stops at the first error, and returns it after all its goroutines have finished.
-// A panic in produce is raised again on the goroutine that called InOrder. runtime.Goexit in
-// produce is an error.
+// InOrder calls the func produce for n values concurrently, and the func use for one value after
+// another, in order. It produces up to ahead values before they are used, and holds at most two
+// more: the value in use, and the value whose producer is about to start. Every produced value is
+// given to either use or drop. InOrder stops at the first error, and returns it after all its
+// goroutines have finished. A panic in produce is raised again on the goroutine that called
+// InOrder. runtime.Goexit in produce is an error.
 func InOrder[T any](ahead int, n int64, produce func(i int64) (T, error), use func(i int64, v T) error, drop func(T)) error {
 	type result struct {
 		value T

@@ -96,8 +96,8 @@ func constant(v any) func(*Unpickler) error {
 	return func(u *Unpickler) error { return u.push(v) }
 }
 
-// number returns the func of an opcode that reads an unsigned integer of some bytes, and pushes
-// value(n).
+// number returns the func of an opcode that reads an unsigned integer n of this size in bytes, and
+// pushes value(n).
 func number(bytes int, value func(n uint64) any) func(*Unpickler) error {
 	return func(u *Unpickler) error {
 		n, err := u.number(bytes)
@@ -105,8 +105,8 @@ func number(bytes int, value func(n uint64) any) func(*Unpickler) error {
 	}
 }
 
-// counted returns the func of an opcode that reads a length, an integer of some bytes, then as many
-// bytes, and pushes value of these.
+// counted returns the func of an opcode that reads a length, which is an integer of this size in
+// bytes, then as many bytes, and pushes what the func value returns for these bytes.
 func counted(bytes int, value func(b []byte) (any, error)) func(*Unpickler) error {
 	return func(u *Unpickler) error {
 		var b []byte
@@ -248,7 +248,7 @@ func (u *Unpickler) set(d *Dict, key, value any) error {
 	return d.Set(key, value)
 }
 
-// addTo adds items to a set. It drops items that are added to another Object.
+// addTo adds items to a set. It drops items that are added to an Object of another class.
 func addTo(u *Unpickler, to any, items []any) (err error) {
 	if _, ok := to.(*Object); !ok {
 		return fmt.Errorf("adding to %s", Describe(to))

@@ -20,9 +20,9 @@ const (
 	MaxSize = 100_000_000
 
 	// usualSteps limits the time and the memory that a file can take. An opcode counts as perOpcode
-	// steps, because it may leave a dict or an entry of the memo, which take some hundred bytes.
-	// Each element that an opcode copies counts as one more step, for elementSize bytes. A tensor
-	// of torch.save takes some 35 opcodes that copy some 20 elements.
+	// steps, because it may leave a dict or an entry of the memo, which take on the order of a
+	// hundred bytes. Each element that an opcode copies counts as one more step, for elementSize
+	// bytes. A tensor of torch.save takes about 35 opcodes, which copy about 20 elements.
 	usualSteps = 1 << 23
 	perOpcode  = 2
 	perObject  = 3 // additional steps, because an Object takes a hundred bytes by itself
@@ -193,7 +193,7 @@ func (u *Unpickler) push(v any) error {
 	return nil
 }
 
-// pushValue pushes v unless err is an error, which it returns.
+// pushValue pushes v, unless err is not nil: then it returns err.
 func (u *Unpickler) pushValue(v any, err error) error {
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func (g Global) String() string { return g.Module + "." + g.Name }
 type Dict struct {
 	Entries []Entry
 	byName  map[string]int // indices of the string keys in Entries; nil while there are few entries
-	odd     bool           // whether a key is a number, but not an int64
+	odd     bool           // whether some key is a number, but not an int64
 }
 
 // An Entry is a key and its value in a Dict.
@@ -124,8 +124,8 @@ func (d *Dict) isOdd(key any) bool {
 	return isNumber && !isInt
 }
 
-// Ints returns the integers of a tuple, such as a shape. A tuple of more than most integers is an
-// error.
+// Ints returns the integers of a tuple, such as a shape. It is an error if there are more integers
+// than the limit, most.
 func Ints[T int | int64](v any, most int) ([]T, error) {
 	t, ok := v.(Tuple)
 	switch {

@@ -11,8 +11,8 @@ import (
 // text is the beginning of every error that leaves the library.
 const text = "safetensors: "
 
-// A prefixed is an error with the prefix. A type of its own spares comparing texts: if an error of
-// a caller happens to start with the same word, it is not changed.
+// A prefixed is an error with the prefix. It has a type of its own, so that Strip need not compare
+// texts: an error of a caller that happens to start with the same word is not changed.
 type prefixed struct{ err error }
 
 func (e *prefixed) Error() string { return text + e.err.Error() }
@@ -57,8 +57,8 @@ func (e Absent) Error() string        { return e.Err.Error() }
 func (e Absent) Unwrap() error        { return e.Err }
 func (e Absent) Is(target error) bool { return target == fs.ErrNotExist }
 
-// A Foreign is an error about a file that another program made, which adds nothing to the text of Err.
-// Package checkpoint leaves such a file alone where no library would open it.
+// A Foreign is an error about a file that another program made. Its text is that of Err. Package
+// checkpoint leaves such a file alone if no library would open it.
 type Foreign struct{ Err error }
 
 func (e Foreign) Error() string { return e.Err.Error() }

@@ -26,10 +26,12 @@ func WithStrings(text []byte) []byte {
 	return replace(text, func(word string) string { return `"\ufdd0` + word + `"` })
 }
 
-// marked returns a pattern for a string of WithStrings, which its first call compiles.
+// marked returns a pattern that matches the strings that WithStrings inserts. Its first call
+// compiles the pattern.
 var marked = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`) })
 
-// WithWords returns text with a word in place of each string of WithStrings.
+// WithWords undoes WithStrings: it returns text with the word in place of each string that
+// WithStrings has inserted.
 func WithWords(text []byte) []byte { return marked().ReplaceAll(text, []byte("$1")) }
 
 // replace returns text with by(word) in place of each word outside of strings.

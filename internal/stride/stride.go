@@ -11,8 +11,9 @@ import (
 type Loop struct{ N, Stride int64 }
 
 // A processor cannot predict the address of the next row if that row starts in another page. So
-// rows of at most longest bytes that start at least near bytes apart are prefetched, ahead bytes
-// before their use. Prefetching longer rows gained nothing.
+// rows are prefetched if they are short and far apart. In bytes, longest is the largest size of
+// such rows, near is the least distance between their starts, and ahead is how much is copied
+// between the prefetch of a row and its use. Prefetching longer rows gained nothing.
 const (
 	longest = 2 << 10
 	near    = 2 << 10
@@ -62,8 +63,9 @@ func Gather(dst, src []byte, run int64, loops []Loop, pos int64) {
 	fill(dst, src, int(run), steps, pos)
 }
 
-// A loop takes n steps. A step is from bytes long in the source and to bytes long in the result.
-// The result may be larger than memory, since a loop whose from is 0 visits the same bytes n times.
+// A loop takes n steps. The fields from and to are the length of a step in bytes, in the source and
+// in the result. to is an int64 because the result may be larger than memory: a loop whose field
+// from is 0 visits the same bytes n times.
 type loop struct {
 	n, from int
 	to      int64

@@ -2,10 +2,11 @@
 
 package stride
 
-// The funcs tile1, tile2 and tile4 do the same as tile for runs of 1, 2 and 4 bytes. They check
-// nothing. Neither rows nor columns may be 0, and both must be multiples of what squares says.
+// The funcs tile1, tile2 and tile4 do the same as tile for runs of 1, 2 and 4 bytes. They check no
+// bounds. Neither rows nor columns may be 0, and both must be multiples of the numbers to which
+// squares rounds them down.
 
-var _ [256]byte = [rowPitch]byte{} // the assembly knows rowPitch
+var _ [256]byte = [rowPitch]byte{} // compiles only if rowPitch is 256, as it is in the assembly
 
 //go:noescape
 func tile1(dst, src *byte, pitch, rows, columns int)

@@ -26,9 +26,9 @@ func squares(dst []byte, pitch int, src *buffer, run, m, n int) (rows, columns i
 	return rows, columns
 }
 
-// A strip consists of a few columns of a tile, which one func transposes. It transposes squares
-// whose rows have 8 bytes in registers. In dst a column has size bytes, a multiple of 8, and
-// columns start pitch bytes apart.
+// A strip consists of a few columns of a tile. Each of the strip funcs below transposes one strip,
+// by transposing squares in registers whose rows have 8 bytes. In dst a column has size bytes, a
+// multiple of 8, and columns start pitch bytes apart.
 
 var le = binary.LittleEndian
 

@@ -12,8 +12,8 @@ const (
 	// their lines evict one another from the first-level cache. The copy also prefetches the rows
 	// of the next tile.
 	tileSide   = 4 * 64 // size of a row in bytes
-	tileHeight = 8 * 64 // size of a column in bytes,
-	tileRows   = 128    // but with at most so many rows
+	tileHeight = 8 * 64 // largest size of a column in bytes
+	tileRows   = 128    // largest number of rows, which limits columns of short runs
 	rowPitch   = tileSide
 )
 

@@ -137,8 +137,8 @@ func HasSymlinks(t testing.TB) bool {
 }
 
 // Long reports whether tests should use the largest sizes and all of their rounds. That is so if
-// SAFETENSORS_LONG is 1, which .ci/run long sets. It runs only tests whose own source calls Long,
-// so a test must not call Long through another function.
+// SAFETENSORS_LONG is 1, which .ci/run long sets. That command runs only tests whose own source
+// calls Long, so a test must not call Long through another function.
 func Long() bool { return os.Getenv("SAFETENSORS_LONG") == "1" && !testing.Short() }
 
 // Exhaustive reports whether the tests TestAll… should leave nothing out, which takes up to ten

@@ -102,7 +102,7 @@ func (c *contents) release(kept *content, n int64) {
 	c.wake()
 }
 
-// add turns a reservation into a content, which has one reader.
+// add turns the reservation for b into a content, which has one reader.
 func (c *contents) add(b []byte) *content {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *contents) wake() {
 func (c *contents) reserve(size int64) []byte {
 	const worthwhile = 16 << 20
 	largest, dropped := c.makeRoom(size)
-	// Memory beyond the size would not be counted.
+	// Memory beyond size bytes would not be counted in the budget.
 	if spare := int64(len(largest)) - size; spare < 0 || spare > size/8 {
 		largest = nil
 	}

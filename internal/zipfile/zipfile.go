@@ -52,7 +52,7 @@ func directory(p *probe, size int64) (*zip.Reader, error) {
 	p.left, p.size = maxDirectory, size
 	z, err := zip.NewReader(p, size)
 	p.located = true
-	if p.failed != nil { // archive/zip may take it for an archive that is not valid
+	if p.failed != nil { // archive/zip may report a failed read as an invalid archive
 		return nil, fmt.Errorf("reading the zip directory: %w", p.failed)
 	}
 	if z != nil {
@@ -180,8 +180,8 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 }
 
 // Locate reads the local headers of members, and checks that no members of the archive overlap. The
-// func each must call f(0) to f(n-1), perhaps concurrently, because each call reads, and a read may
-// be a request. It returns the first error of f.
+// func each must call f(0) to f(n-1), and return the first error. It may make the calls
+// concurrently, which pays because each call reads from the archive, and a read may be a request.
 func (a *Archive) Locate(members []*Member, each func(n int64, f func(i int64) error) error) error {
 	err := each(int64(len(members)), func(i int64) error {
 		m := members[i]
@@ -266,8 +266,9 @@ func (m *Member) Compressed() bool { return m.file.Method != zip.Store }
 
 // Content returns a reader for the content of a member that Locate has located. If the member is
 // compressed, the first read unpacks it into memory, provided that check accepts its size in bytes.
-// It stays there until other contents need the room. If it is not compressed, it is read from the
-// archive; its checksum is not verified, since that would take reading all of it.
+// The content stays there until other contents need the room. If the member is not compressed, the
+// content is read from the archive; its checksum is not verified, since that would take reading all
+// of it.
 func (m *Member) Content(check func(bytes int64) error) io.ReaderAt {
 	if !m.Compressed() {
 		return io.NewSectionReader(m.r, m.start, m.Size)
