@@ -41,8 +41,8 @@ func readSaved(r io.ReaderAt, size int64, dtype safetensors.DType, shape []int) 
 }
 
 // An edges reads a file of torch.save, whose metadata lies in its first and last bytes. Opening
-// such a file takes some twenty reads, and each may be a request: edges caches those bytes in the
-// meantime.
+// such a file takes some twenty reads, and each may be a request. So an edges caches these bytes
+// until the file is open.
 type edges struct {
 	io.ReaderAt
 	cached map[int64][]byte // bytes by their offset in the file; nil once the file is open

@@ -16,9 +16,9 @@ type copies struct {
 }
 
 const (
-	// maxSmall is the largest number of bytes of a part whose copies are compared when the folder
-	// is opened, such as a buffer. Larger parts are compared when they are read. maxEarly limits
-	// how many bytes are read for that purpose in all.
+	// maxSmall is the size in bytes of the largest part, such as a buffer, whose copies are
+	// compared when the folder is opened. Copies of larger parts are compared when they are read.
+	// maxEarly limits how many bytes are read to compare copies when the folder is opened.
 	maxSmall = 64 << 10
 	maxEarly = 64 << 20
 
@@ -26,8 +26,9 @@ const (
 	window = 256 << 10
 )
 
-// sameOf returns one piece that stands for several equal ones. If they are small, it compares them
-// at once, and subtracts the bytes that it reads from *early.
+// sameOf returns one piece that replaces several copies of it. If they are small, and *early is
+// large enough, it compares them immediately, and subtracts the bytes that it reads from *early.
+// Otherwise they are compared when the piece is read.
 func sameOf(name string, pieces []*piece, early *int64) (*piece, error) {
 	c := copies{name, pieces}
 	first := pieces[0]

@@ -16,11 +16,11 @@ import (
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
-// metadataFile is the name of the file that makes a directory a checkpoint of the other format of
-// DCP, which FileSystemWriter writes. The file is a pickle that maps each chunk of each tensor to
-// its place in the files __RANK_NUMBER.distcp. Each chunk is a file of torch.save, and chunks are
-// adjacent. With SerializationFormat.SAFETENSORS, all chunks of a file lie at its end instead, in
-// one file of safetensors, which PyTorch itself cannot read from there.
+// metadataFile is the name of the file by which Open recognizes a checkpoint of FileSystemWriter,
+// in the first of the two formats of DCP. The file is a pickle that maps each chunk of each tensor
+// to its place in the files __RANK_NUMBER.distcp. Each chunk is itself a file of torch.save, and
+// chunks are adjacent. With SerializationFormat.SAFETENSORS, instead, the end of each .distcp file
+// is a safetensors file with all its chunks, which PyTorch itself cannot read from there.
 const metadataFile = ".metadata"
 
 // openChunks opens the checkpoint in a directory with a .metadata.
@@ -122,8 +122,8 @@ func find(places []stored, b box) (stored, error) {
 	return places[i], nil
 }
 
-// openChunk returns a reader of the tensor that open returns, which must have this dtype and shape.
-// Errors contain place, where the chunk is.
+// openChunk returns a reader of a chunk. Its first read calls open, which must return a tensor with
+// this dtype and shape. Errors contain the text place, which describes where the chunk lies.
 func openChunk(open func() (safetensors.Tensor, error), place string, dtype safetensors.DType, shape []int) lazy {
 	return sync.OnceValues(func() (io.ReaderAt, error) {
 		t, err := open()
@@ -147,14 +147,14 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 		return safetensors.Tensor{}, broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)
 	}
 	place := fmt.Sprintf("byte %d of %.200q", s.offset, s.file)
-	t, err := safetensors.NewTensorAt(dtype, sizes, in) // gives the size, or the reason why there is none
+	t, err := safetensors.NewTensorAt(dtype, sizes, in) // never read; only its size in bytes matters
 	if err != nil {
 		return t, broken(name, "%v", prefix.Strip(err))
 	}
 	open := func() (safetensors.Tensor, error) {
 		return readSaved(io.NewSectionReader(in, s.offset, s.length), s.length, dtype, sizes)
 	}
-	if s.length == t.Size() { // a file of torch.save would be longer
+	if s.length == t.Size() { // the chunk is in a safetensors file, since a file of torch.save would be longer
 		open = in.saved(name, s.offset)
 	}
 	if t, err = safetensors.NewTensorAt(dtype, sizes, openChunk(open, place, dtype, sizes)); err != nil {

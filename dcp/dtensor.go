@@ -117,7 +117,7 @@ func (m *meshes) readDTensor(s *share, o *pickle.Object, file *rankfile.File) (e
 	return s.add(b, v, file)
 }
 
-// add adds the part b, whose elements are the local tensor.
+// add adds the part of the tensor in box b. local is the pickled tensor that has its elements.
 func (s *share) add(b box, local any, file *rankfile.File) error {
 	t, err := file.Tensor(local)
 	if err != nil {

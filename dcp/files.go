@@ -35,7 +35,7 @@ type files struct {
 type file struct {
 	files *files
 	path  string
-	info  fs.FileInfo // when the file was opened first
+	info  fs.FileInfo // size and time of the file when it was first opened
 
 	models map[int64]func() (*safetensors.File, error) // the safetensors files in it, by offset
 
@@ -80,7 +80,7 @@ func openAll(all []*file) error {
 	})
 }
 
-// close closes the idle files, and lets further reads fail. Files that are being read are closed
+// close closes the idle files, and makes further reads fail. Files that are being read are closed
 // after the read.
 func (f *files) close() error {
 	f.mu.Lock()
@@ -120,7 +120,7 @@ func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// read calls do with the open file. It opens the file if necessary.
+// read calls the func do with the open file, which it opens if necessary.
 func (f *file) read(do func(io.ReaderAt) error) (err error) {
 	open, err := f.acquire()
 	if err != nil {
@@ -136,8 +136,8 @@ func (f *file) read(do func(io.ReaderAt) error) (err error) {
 	return do(opened.(io.ReaderAt))
 }
 
-// acquire begins a read, which release must end. It returns a func that opens the file, unless it
-// is open already.
+// acquire begins a read, which release must end. It returns a func that returns the open file. If
+// the file is not open yet, the func opens it.
 func (f *file) acquire() (open func() (fs.File, error), err error) {
 	f.files.mu.Lock()
 	defer f.files.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 )
 
 // Assemble joins the checkpoint from open files of any origin: package remote, an object store,
-// memory. Their order is the order of names in Open. Errors call the files file 1, file 2 and so
-// on. Apart from that, Assemble is like Open. The result owns the files: its Close closes them.
-// After an error they stay open.
+// memory. Their order matters as the order of names does in Open. Errors call the files file 1,
+// file 2 and so on. Apart from that, Assemble is like Open. The result owns the files: its Close
+// closes them. After an error they stay open.
 func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
 	err := checkCount(len(files))
 	if i := slices.Index(files, nil); err == nil && i >= 0 {
@@ -67,8 +67,8 @@ func piecesOf(files []*safetensors.File, name func(i int) string) (map[string][]
 	return pieces, nil
 }
 
-// newPiece returns a file's piece of a tensor. offsets are the offsets of all tensors in the file,
-// or nil if these are whole.
+// newPiece returns a file's piece of a tensor. offsets has the offsets of all tensors in the file.
+// It is nil if the file has no sharding information, and so holds whole tensors.
 func newPiece(name string, t safetensors.Tensor, offsets map[string][]int, file string) (*piece, error) {
 	b := box{offsets[name], t.Shape()}
 	switch rank := len(b.end); {
@@ -104,8 +104,8 @@ func joinTensor(name string, pieces []*piece) (safetensors.Tensor, error) {
 	return tile(name, first.tensor.DType(), shape, distinct(pieces))
 }
 
-// distinct returns the pieces that have elements, sorted. Of several pieces of the same box, which
-// ranks may save, it returns only the first.
+// distinct returns the pieces that have elements, sorted. If several ranks have saved the same box,
+// it returns only the piece in the first file.
 func distinct(pieces []*piece) []*piece {
 	pieces = slices.DeleteFunc(pieces, func(p *piece) bool { return p.empty() })
 	slices.SortStableFunc(pieces, func(a, b *piece) int {

@@ -32,7 +32,7 @@ const (
 // A place is the position of a rank in a mesh.
 type place struct {
 	mesh       *mesh
-	rank       int   // number of the rank; -1 if the mesh does not contain it
+	rank       int   // number of the rank; -1 if it is unknown
 	coordinate []int // nil if the rank is not in the mesh
 }
 
@@ -40,7 +40,7 @@ type place struct {
 type meshes struct {
 	known      map[string]*mesh
 	places     map[*pickle.Object]place // places by the DeviceMesh in the current file
-	read, kept int                      // number of ranks that were read, and that known holds
+	read, kept int                      // number of ranks in all meshes that were read, and in the meshes of known
 }
 
 // cached returns the place of the rank that saved a DeviceMesh. It caches places, because many
@@ -166,9 +166,9 @@ func (m *meshes) ranksOf(t safetensors.Tensor) ([]int32, error) {
 	return ranks, err
 }
 
-// laidOut reads a mesh of PyTorch 2.10 or later. Its ranks are some of the ranks of the mesh from
-// which it was cut: its layout selects them, relative to a base that follows from the place of this
-// rank.
+// laidOut reads a mesh of PyTorch 2.10 or later, which may have been cut from a larger mesh. Its
+// layout selects some ranks from the list _rank_map, relative to a base index that follows from the
+// place of this rank.
 func (m *meshes) laidOut(fields *pickle.Dict, p *place, file *rankfile.File) (shape []int, ranks []int32, err error) {
 	var strides []int
 	layout, _ := fields.Get("_layout")
@@ -261,9 +261,9 @@ func indexOf(coordinate, shape, strides []int) (at int, ok bool) {
 	return at, true
 }
 
-// layoutOf returns the shape and the strides of a mesh. A layout has either shape and stride, each
-// an integer or a tuple, or axes, a list of such layouts with one for each dimension. The stride of
-// a dimension with one rank has no meaning.
+// layoutOf returns the shape and the strides of a mesh. A layout has either the fields shape and
+// stride, each of which is an integer or a tuple, or the field axes, which is a list of such
+// layouts, one for each dimension. The stride of a dimension with one rank has no meaning.
 func layoutOf(v any) (shape, strides []int, err error) {
 	fields, ok := torchFields(v, "_MeshLayout")
 	if !ok {

@@ -16,7 +16,7 @@ type checkpoint struct {
 	stored  map[string][]stored
 }
 
-// A tensor is the entry of a tensor: its description, and its chunks.
+// A tensor is the entry of a tensor in the file .metadata. It describes the tensor and its chunks.
 type tensor struct {
 	name   string
 	dtype  pickle.Global
@@ -113,7 +113,7 @@ func checkName(name string) error {
 }
 
 // readTensor reads a TensorStorageMetadata: properties, size and chunks. It ignores the strides in
-// the properties, which describe the part of some rank.
+// the properties, which are those of the part that one rank has.
 func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, error) {
 	t := tensor{name: name}
 	fields, ok := fieldsOf(o, "TensorStorageMetadata")

@@ -25,7 +25,7 @@ func (p placement) String() string {
 	return fmt.Sprintf("Shard(%d)", p.dim)
 }
 
-// placementOf reads a placement for a tensor with rank dimensions.
+// placementOf reads a placement for a tensor whose number of dimensions is rank.
 func placementOf(v any, rank int) (p placement, err error) {
 	o, ok := v.(*pickle.Object)
 	if !ok {

@@ -37,8 +37,8 @@ func (j *rankJob) join(skip func(name string, why error)) (map[string]safetensor
 	return tensors, nil
 }
 
-// whole returns a tensor joined from the pieces of all ranks. It compares equal pieces early as
-// sameOf does.
+// whole returns a tensor joined from the pieces of all ranks. sameOf compares the copies of a piece
+// that several ranks have, and subtracts from *early.
 func (j *rankJob) whole(t *divided, early *int64) (joined safetensors.Tensor, err error) {
 	var pieces []*piece
 	for _, h := range t.holdings {

@@ -15,7 +15,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/rankfile"
 )
 
-// A watched reader records an error of the file, so that the error is not blamed on its bytes.
+// A watched reader records an error of reading the file, so that it is not reported as an error in
+// the bytes of the file.
 type watched struct {
 	io.ReaderAt
 	err atomic.Pointer[error]
@@ -138,7 +139,8 @@ func (j *rankJob) own(i int, s *share) error {
 	return nil
 }
 
-// agrees returns an error if the tensor in another file, of the same name, is not the same tensor.
+// agrees returns an error if s, the share of a tensor of the same name in another file, describes a
+// different tensor.
 func (d *divided) agrees(s *share) error {
 	switch {
 	case d.kind != s.kind:

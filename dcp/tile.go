@@ -97,7 +97,8 @@ func tile(name string, dtype safetensors.DType, shape []int, pieces []*piece) (s
 	return t.join(all, pieces, 0)
 }
 
-// join joins at least one piece within a box. It changes the order of the slice.
+// join joins the pieces that fill a box. There must be at least one piece. join changes their order
+// in the slice.
 func (t *tiling) join(in box, pieces []*piece, depth int) (joined safetensors.Tensor, err error) {
 	switch {
 	case len(pieces) == 1 && pieces[0].equal(in):
@@ -126,8 +127,9 @@ func (t *tiling) join(in box, pieces []*piece, depth int) (joined safetensors.Te
 }
 
 // cuts returns the dimension along which to cut a box, and the positions of the cuts, including the
-// box's begin and end. The cuts lie between all pieces, or at the start of one piece. If all pieces
-// start at the corner of the box, they overlap there, which is an error.
+// box's begin and end. If possible, it returns cuts that lie between pieces; otherwise the only cut
+// is at the start of one piece. If all pieces start at the corner of the box, they overlap there,
+// which is an error.
 func (t *tiling) cuts(in box, pieces []*piece) (dim int, cuts []int, err error) {
 	for _, dim := range t.dims {
 		if cuts, err = t.between(in, pieces, dim); err != nil || len(cuts) > 2 {
@@ -144,9 +146,9 @@ func (t *tiling) cuts(in box, pieces []*piece) (dim int, cuts []int, err error) 
 	return 0, nil, broken(t.name, "%v overlaps %v", pieces[1], pieces[0])
 }
 
-// between sorts pieces along a dimension. It returns the positions at which a piece starts and all
-// pieces before it have ended, including the first, and the end of the box. It is an error if no
-// piece covers some position.
+// between sorts the pieces along a dimension. It returns the positions at which a piece starts and
+// all pieces before it have ended, including the begin of the box, and then the end of the box. It
+// is an error if no piece covers some position in between.
 func (t *tiling) between(in box, pieces []*piece, dim int) (cuts []int, err error) {
 	slices.SortStableFunc(pieces, func(a, b *piece) int { return cmp.Compare(a.begin[dim], b.begin[dim]) })
 	end := in.begin[dim]
@@ -165,7 +167,8 @@ func (t *tiling) between(in box, pieces []*piece, dim int) (cuts []int, err erro
 	return append(cuts, end), nil
 }
 
-// hole returns the error for a box that no piece holds. near are pieces around it.
+// hole returns the error for a part of the tensor that no piece holds. The slice near has pieces
+// around that part.
 func (t *tiling) hole(at box, near []*piece) error {
 	return broken(t.name, "no piece holds %v, next to %v", at, near[0])
 }

@@ -58,7 +58,7 @@ func inCache(what, dir string, err error) error {
 	}
 	absent := fmt.Errorf("%s is not in the cache %s", what, dir)
 	if path, ok := err.(*fs.PathError); ok {
-		if _, system := path.Err.(interface{ Temporary() bool }); !system { // the type in package syscall differs
+		if _, system := path.Err.(interface{ Temporary() bool }); !system { // system is true for errors of package syscall, whose type differs between systems
 			absent = fmt.Errorf("%w: %w", absent, path.Err)
 		}
 	}
@@ -73,7 +73,7 @@ func snapshot(folder, revision string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		const most = 1 << 10 // a commit has 40 digits
+		const most = 1 << 10 // limit in bytes; the name of a commit has 40 or 64 digits
 		text, err := osfile.ReadRegular(ref, most)
 		if err != nil {
 			return "", err

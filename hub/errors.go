@@ -90,7 +90,8 @@ func fileOf(u *url.URL) string {
 	return file
 }
 
-// absent returns the meaning of an answer with status 404. The Hugging Face Hub explains it in a header.
+// absent returns the meaning of an answer with status 404 or 410. The Hugging Face Hub explains such an answer in
+// a header.
 func (l location) absent(file string, answer *transport.StatusError) string {
 	switch {
 	case answer.Code == "EntryNotFound" && file != "":

@@ -37,7 +37,7 @@ func (c *Client) Files(ctx context.Context, repo, revision string) (*Snapshot, e
 	return s, prefix.Add(err)
 }
 
-// list returns the list of files, where it is from, and the client that requested it.
+// list returns the list of files, the location that the list describes, and the client that requested it.
 func (c *Client) list(ctx context.Context, repo, revision string) (s *Snapshot, at location, client *remote.Client, err error) {
 	if revision, err = checkRepo(repo, revision); err != nil {
 		return nil, at, nil, err

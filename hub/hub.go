@@ -43,7 +43,7 @@ func (c *Client) Open(ctx context.Context, repo, revision string) (*safetensors.
 }
 
 // openModel tries the usual names first, because that does not need the list of files. If the repository has
-// neither, safetensors.OpenFS chooses from the list, so that its rule stands in one place.
+// neither, safetensors.OpenFS chooses from the list, so that its rule is implemented only once.
 func (c *Client) openModel(ctx context.Context, repo, revision string) (*safetensors.File, error) {
 	r, err := c.repository(ctx, repo, revision, modelFile)
 	if err != nil {

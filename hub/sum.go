@@ -51,8 +51,8 @@ func newListedSum(info FileInfo, size int64) (*listedSum, error) {
 	return s, nil
 }
 
-// add hashes the next bytes of the content, and compares the sums at its end. That is reached if end is set, or if
-// as many bytes as the file has were read.
+// add hashes the next bytes of the content. At the end of the content, it compares the sums. The end is reached if
+// end is true, or once as many bytes were read as the file has.
 func (s *listedSum) add(p []byte, end bool) error {
 	if s == nil || s.done {
 		return nil
@@ -89,7 +89,7 @@ func (f *file) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
 	if differs := f.sum.add(p[:n], err == io.EOF); differs != nil {
 		f.err = &fs.PathError{Op: "read", Path: f.name, Err: differs}
-		return 0, f.err // without the last bytes: io.ReadFull ignores an error that comes with all of them
+		return 0, f.err // returns none of the bytes, because io.ReadFull ignores an error that comes with the last of them
 	}
 	return n, err
 }

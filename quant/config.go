@@ -99,9 +99,9 @@ func (c *config) use(s *section) {
 		c.method = take[string](s, "quant_method")
 	case s.get("quant_algo") != nil:
 		c.method = modelOpt
-	case s.has("quant_algo"): // null: ModelOpt quantised no weights
+	case s.has("quant_algo"): // its value is empty: ModelOpt quantised no weights
 		return
-	case s.get("load_in_8bit") != nil, s.get("load_in_4bit") != nil: // transformers in early versions wrote only these keys
+	case s.get("load_in_8bit") != nil, s.get("load_in_4bit") != nil: // early versions of transformers wrote these keys, and no quant_method
 		c.method = bitsAndBytes
 	case s.has("bits") && s.has("group_size"):
 		c.method = mlx
@@ -154,8 +154,8 @@ func (c *config) settingsFor(module, format string) (own *settings, err error) {
 	return own, err
 }
 
-// claims are keys of a config that repeat facts which follow from the tensors. No number depends on
-// them, so they must agree with the tensors.
+// claims are keys of a config that repeat facts which follow from the tensors. No result depends on
+// them; they are only compared with the tensors.
 type claims struct {
 	experts string // expert_dtype, the dtype in which experts are stored
 
@@ -194,7 +194,7 @@ func (c *config) ignores(module string) bool {
 			continue
 		}
 		for _, start := range starts {
-			if c.ignored.names[module[start:i]] != nil { // without copying substrings: there would be 500 copies of a name that may be as long as a header
+			if c.ignored.names[module[start:i]] != nil { // a substring shares the memory of module; there could be 500 copies of a name as long as a header
 				return true
 			}
 		}

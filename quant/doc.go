@@ -54,8 +54,8 @@
 //	                    weight F8_E4M3, scale_weight                          q * s
 //	                    weight I8, weight_scale, comfy_quant                  q * s by row or tensor
 //	                    weight F4, weight_scale F8_E4M3, weight_scale_2 F32,  q * (s * weight_scale_2) in groups of 16,
-//	                    comfy_quant (NVFP4)                                   the first q in the high bits, s as cuBLAS has it
-//	                    weight F8_E4M3, weight_scale U8, comfy_quant (MXFP8)  q * s in groups of 32, s as cuBLAS has it
+//	                    comfy_quant (NVFP4)                                   the first q in the high bits, s in cuBLAS order
+//	                    weight F8_E4M3, weight_scale U8, comfy_quant (MXFP8)  q * s in groups of 32, s in cuBLAS order
 //
 // A star stands for the name of a parameter, such as experts.gate_up_proj, which may hold several
 // matrices; other names follow the name of a module. A config of gptq, awq or auto-round may have
@@ -76,10 +76,10 @@
 //
 // The result does not contain the parts of quantised tensors, or markers. Scales of inputs and
 // outputs are left out if they have one element, or one for each expert. Scales of the cache of an
-// attention, or of a quantised k_proj or v_proj, are left out if they have one element. Scales of
-// the cache of an attention may also have one element for each of its heads, as the config counts
-// them. Biases stay. Any other tensor next to a quantised one is an error: smoothing, rotation or a
-// low-rank part would change the meaning of the weights.
+// attention layer, or of a quantised k_proj or v_proj, are left out if they have one element.
+// Scales of the cache of an attention layer may also have one element for each head, where the
+// config specifies the number of heads. Biases stay. Any other tensor next to a quantised one is an
+// error: smoothing, rotation or a low-rank part would change the meaning of the weights.
 //
 // # Quantising
 //
@@ -88,8 +88,8 @@
 // vLLM load once the quantization_config is in its config.json.
 //
 // With MXFP4, numbers of 2.98e38 or more become 2.55e38, the largest number that its scales allow
-// in float32, whereas compressed-tensors writes zeros. Numbers of F16 of 57344 or more become
-// 65536, a number that F16 does not have. A group with a NaN or an infinity becomes NaN.
+// in float32, whereas compressed-tensors writes zeros. F16 numbers of 57344 or more become 65536,
+// which F16 cannot represent. A group with a NaN or an infinity becomes NaN.
 //
 // # Errors
 //
@@ -108,11 +108,12 @@
 // # Lifetime, memory and concurrency
 //
 // The results refer to the tensors from which they are computed, so close a file only after they
-// are read. Dequantize itself reads only stored shapes (of packed integers of compressed-tensors,
-// in one read if they are neighbors), the tables and formats of bitsandbytes, and the markers of
-// ComfyUI, up to 16 concurrently. A result keeps two things in memory, which it reads when they are
-// first needed: the scale of its scales, and an index of groups if these are not adjacent. All
-// funcs and methods may be called concurrently.
+// are read. Dequantize itself reads only the stored shapes of the packed integers of
+// compressed-tensors, which take one read if they are neighbors in the file, the tables and formats
+// of bitsandbytes, and the markers of ComfyUI, up to 16 concurrently. A result reads two parts when
+// they are first needed, and keeps them in memory: the global scale of its scales, and the index of
+// groups if the columns of a group are not adjacent. All funcs and methods may be called
+// concurrently.
 //
 // # Untrusted files
 //

@@ -14,7 +14,7 @@ import (
 
 // A finding is a section of a config that describes how weights are quantised.
 type finding struct {
-	path []string // the keys that lead to it
+	path []string // keys that lead to the section in the config
 	text json.RawMessage
 }
 
@@ -23,7 +23,7 @@ var quantisationKeys = []string{"quantization_config", "compression_config", "qu
 
 // An architecture contains properties of the model from the rest of its config.
 type architecture struct {
-	heads  []int // numbers of heads that an attention of the model may have
+	heads  []int // numbers of heads that an attention layer of the model may have
 	conv1D bool  // whether the model may have modules of a class that stores weights by columns
 }
 
@@ -123,9 +123,9 @@ func sameJSON(a, b json.RawMessage) bool {
 	return bytes.Equal(a, b) || json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// eachMethod calls f with each quant_method and quant_algo in a config, except empty ones: with the
-// keys that lead to it, the key and the value. It stops when f returns false. It reads the text
-// once, however deep its objects are nested.
+// eachMethod calls f for each non-empty quant_method and quant_algo in a config, with the keys that
+// lead to the object around it, its own key, and its value. It stops when f returns false. It reads
+// the text once, however deep its objects are nested.
 func eachMethod(text []byte, f func(path []string, key string, value any) bool) {
 	type level struct {
 		object bool

@@ -22,9 +22,9 @@ func (s span) over(group int) span { return span{s.start / group, cdiv(s.stop, g
 // cdiv returns n/d, rounded up.
 func cdiv(n, d int) int { return n/d + min(n%d, 1) }
 
-// A grid returns the numbers at some lines and positions of one matrix, in row-major order. batch
-// is the index of the matrix among several. The result uses the memory of buf if it is large
-// enough.
+// A grid is a func that returns the numbers at some lines and positions of one matrix, in row-major
+// order. batch is the index of the matrix among several. The result uses the memory of buf if it is
+// large enough.
 type grid func(buf []float32, batch int, lines, positions span) ([]float32, error)
 
 // read returns the elements at some lines and columns of a matrix, in row-major order. batch is the
@@ -38,8 +38,8 @@ func read[T safetensors.Element](buf []T, t safetensors.Tensor, batch int, lines
 	return safetensors.Append(buf[:0], part)
 }
 
-// floatGrid returns the grid of a tensor of floats. If by is not the zero Tensor, its one number
-// multiplies the floats, or divides them if divided is true.
+// floatGrid returns the grid of t, a tensor of floats. Unless by is the zero Tensor, it has one
+// number, by which the floats are multiplied or, if divided is true, divided.
 func floatGrid(t, by safetensors.Tensor, divided bool) grid {
 	factor := &once[[]float32]{read: func() ([]float32, error) { return safetensors.Append[float32](nil, by) }}
 	return func(buf []float32, batch int, lines, positions span) ([]float32, error) {
@@ -81,7 +81,7 @@ func (o *once[T]) get() (_ T, err error) {
 
 // A codes holds the packed values of a quantised tensor, or of its zero points or scales.
 type codes struct {
-	stored  safetensors.Tensor // tensor whose lines each hold a line of codes
+	stored  safetensors.Tensor // tensor that holds the codes, a line in each of its lines unless down is true
 	packing dequant.Packing
 	down    bool // whether codes are packed down the columns: 32 lines of codes take as many lines of 32-bit words as a code has bits
 	numbers *dequant.Table
@@ -103,7 +103,7 @@ func (g *codes) word(line int) int { return line/32*g.packing.Bits + line%32*g.p
 // memory of buf if it is large enough.
 func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, error) {
 	shape, size := g.stored.Shape(), g.stored.DType().Bits()/8
-	unit, elements := 8*size, g.packing.Bits // unit positions together fill this number of whole elements
+	unit, elements := 8*size, g.packing.Bits // a number of positions whose codes fill whole elements, and the number of these elements
 	if g.down {
 		unit, elements = 1, 1
 		lines = span{g.word(lines.start), wordsFor(lines.stop, g.packing.Bits)}
@@ -113,8 +113,8 @@ func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, er
 	return stretch{bytes: b, width: columns.len() * size, line: lines.start, start: positions.start / unit * unit}, err
 }
 
-// unpack sets dst to the numbers of a line, starting at a position. s must come from fetch, and
-// contain them.
+// unpack sets dst to the numbers of a line, starting at a position. s must be a result of fetch for
+// a range that contains all of them.
 func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 	if g.down {
 		if g.packing.Order != nil {

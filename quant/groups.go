@@ -16,7 +16,7 @@ import (
 // that targets a class.
 func (c *config) readCompressed(s *section) {
 	formats := c.formatsOf(compressed)
-	several := []string{"mixed-precision", "naive-quantized"} // each module may have another format, which its tensors determine
+	several := []string{"mixed-precision", "naive-quantized"} // each module may have a format of its own, which its tensors determine
 	known := slices.Concat([]string{"dense"}, several, formats)
 	all := s.word("format", known...)
 	c.groups = map[string]*choice{}
@@ -59,8 +59,8 @@ func (c *config) readCompressed(s *section) {
 	sparsity.end("ignore registry_requires_subclass sparsity_structure targets global_sparsity")
 }
 
-// checkTransform refuses a transform if weights are only right for inputs or outputs that the
-// running model transforms.
+// checkTransform refuses a transform that makes the weights right only for a model that also
+// transforms its inputs or outputs while it runs.
 func (s *section) checkTransform() {
 	for _, a := range take[[]struct{ Location string }](s, "apply") {
 		// The transforms of queries and keys cancel each other out.

@@ -62,7 +62,7 @@ func (m member) empty() bool {
 // A section is an object in a config. Callers take the keys that they know; end refuses the rest.
 // The methods of a section panic with a problem.
 type section struct {
-	where   string // description of the place of the section, which begins errors
+	where   string // text at the start of errors, which names the section
 	members        // members that were not taken yet; nil if the section is null or absent
 }
 

@@ -11,7 +11,7 @@ import (
 // part consists of the name of a module, or of a parameter, and a suffix. Layouts must not be
 // modified.
 type layout struct {
-	name        string   // name of the layout, for people
+	name        string   // name of the layout in errors
 	methods     []string // values of quant_method of configs that may describe this layout
 	format      string   // name of the layout in a group of compressed-tensors, or in a marker of ComfyUI
 	bits        int      // number of bits of a code; 0 if the config specifies it
@@ -23,7 +23,7 @@ type layout struct {
 	transposed  bool     // whether the rows of the parts are the columns of the result
 	unspecified string   // property that only a config or a marker specifies; "" if names, dtypes and shapes suffice
 
-	lay   func(*module)                      // finds the codes and the shape of the result
+	lay   func(*module)                      // sets the codes and the shape of the result
 	scale func(*module) (height, length int) // brings the scales into the order of the result, and returns how many rows and columns share one
 
 	parts []part // the first part holds the values; the first two parts identify the layout
@@ -53,8 +53,8 @@ var isFloat, isScale = is{bf16, f16, f32}, is{bf16, f16, f32, e8m0, u8}
 // module.
 func ofParameter(suffix string) bool { return suffix == "" || suffix[0] == '_' || suffix[0] == '.' }
 
-// stem returns a name without the suffix of the part. ok is false if the name cannot be that of
-// such a part.
+// stem returns a name without the suffix of the part, and whether a tensor of this name can be such
+// a part.
 func (p part) stem(name string) (string, bool) {
 	stem, ok := strings.CutSuffix(name, p.suffix)
 	return stem, ok && (stem == "" || strings.HasSuffix(stem, ".") || ofParameter(p.suffix))

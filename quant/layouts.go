@@ -61,8 +61,8 @@ var layouts = []*layout{
 // marked is the part that holds the marker of a module in layouts of ComfyUI.
 var marked = part{marker, "comfy_quant", is{u8}}
 
-// pairs returns the layout of bitsandbytes for a kind of 4-bit codes. Only the name of the state
-// distinguishes the kinds.
+// pairs returns the layout of bitsandbytes for one kind of 4-bit codes. kind is the suffix of the
+// tensor that contains the state: only this suffix distinguishes the two kinds.
 func pairs(name, kind string) *layout {
 	return &layout{name: name, methods: []string{bitsAndBytes}, bits: 4, order: &pairOrder,
 		lay: layState, scale: scaleElements, need: 4, parts: []part{{values, "", is{u8, bf16, f16, f32}}, {state, kind, is{u8}}, {scales, ".absmax", is{u8, f32}},
@@ -79,6 +79,6 @@ func formatsOf(method string) (formats []string) {
 	return formats
 }
 
-// parseConfig is readConfig with the formats of layouts. It exists because config.go must not refer
-// to layouts.
+// parseConfig calls readConfig with the func formatsOf, because config.go must not refer to this
+// file: both would then belong to a circle of more files than internal/circles_test.go allows.
 func parseConfig(text []byte) (*config, error) { return readConfig(text, formatsOf) }

@@ -21,8 +21,8 @@ func newLeftOut(c *config) *leftOut {
 	return &leftOut{c: c, why: map[string]error{}, owners: map[*module]bool{}, none: true}
 }
 
-// out calls f. If f panics with a problem, out leaves the tensor out, or lets the panic pass if
-// config.skip is nil. A failure to read always panics.
+// out calls f. If f panics with a problem, out records that the tensor called name is left out; if
+// config.skip is nil, it does not recover. A failure to read always panics.
 func (l *leftOut) out(name string, f func()) {
 	if l.c.skip == nil {
 		f()
@@ -37,7 +37,8 @@ func (l *leftOut) out(name string, f func()) {
 	}
 }
 
-// module leaves a module out because f panics with a problem about a tensor next to it.
+// module leaves out the module owner, and the tensor called name next to it. It calls f, which
+// panics with a problem about that tensor: the reason.
 func (l *leftOut) module(owner *module, name string, f func()) {
 	l.out(name, f)
 	if !l.owners[owner] {
@@ -46,7 +47,8 @@ func (l *leftOut) module(owner *module, name string, f func()) {
 	}
 }
 
-// markers returns the tensors without those of modules whose markers cannot be used. A bias stays.
+// markers returns a map of the tensors that lacks those of modules whose markers cannot be used. A
+// bias stays.
 func (l *leftOut) markers(tensors map[string]safetensors.Tensor, names []string) (map[string]safetensors.Tensor, error) {
 	strange := l.c.strange
 	if len(strange) == 0 {
@@ -67,8 +69,8 @@ func (l *leftOut) markers(tensors map[string]safetensors.Tensor, names []string)
 	return tensors, nil
 }
 
-// rest removes from the other tensors those that are left out, and those in the same module or
-// below it. A bias stays.
+// rest removes tensors from the map rest: those that are left out, and those in the same module or
+// below it. A bias next to or below a tensor that is left out stays.
 func (l *leftOut) rest(rest map[string]safetensors.Tensor, names []string) {
 	if len(l.why) == 0 {
 		return

@@ -13,8 +13,8 @@ import (
 
 const maxState = 1 << 16 // largest size in bytes of the JSON in a tensor; a few hundred bytes are usual
 
-// readSection parses the JSON in a tensor of bytes. The argument where begins the errors of the
-// section.
+// readSection parses the JSON in a tensor of bytes. The errors of the section begin with the text
+// where.
 func readSection(where string, t safetensors.Tensor) *section {
 	s := &section{where: where}
 	if t.DType() != safetensors.U8 || t.Size() > maxState {

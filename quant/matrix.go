@@ -26,7 +26,7 @@ type matrix struct {
 	// positions in these lines. A group consists of adjacent positions, whose number is length,
 	// unless the index assigns each position to a group.
 	height, length int
-	index          *once[[]int32] // nil if there is no index; returns nil if groups are adjacent
+	index          *once[[]int32] // nil if there is no index; returns nil if the positions of each group are adjacent
 }
 
 // operations are the funcs with which the numbers of the grids change the values, in this order.
@@ -48,7 +48,8 @@ func readRange(r safetensors.RangeReader, p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// read is a grid: it lets the numbers of m scale or shift those of another matrix.
+// read has the signature of a grid, so that the numbers of m can be the scales or zero points of
+// another matrix.
 func (m *matrix) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
 	n := lines.len() * positions.len()
 	dst := slices.Grow(buf[:0], n)[:n]
@@ -83,8 +84,8 @@ func readIndex(index safetensors.Tensor, groups, size int, mayBeEmpty bool) ([]i
 	return number, nil
 }
 
-// groups returns the range of groups to which some positions belong, and the index unless groups
-// are adjacent.
+// groups returns the range of groups to which some positions belong, and the index, which is nil if
+// the positions of each group are adjacent.
 func (m *matrix) groups(positions span) (_ span, index []int32, err error) {
 	if m.index != nil {
 		index, err = m.index.get()
@@ -100,7 +101,7 @@ func (m *matrix) groups(positions span) (_ span, index []int32, err error) {
 type workspace struct {
 	values           stretch
 	lines, positions span                  // ranges of the groups whose numbers are in numbers
-	index            []int32               // group of each position; nil if groups are adjacent
+	index            []int32               // group of each position; nil if the positions of each group are adjacent
 	numbers          [biases + 1][]float32 // numbers of each grid for these groups
 }
 
@@ -113,8 +114,8 @@ func (m *matrix) block(dst []float32, width, batch int, lines, positions span) e
 	if err != nil {
 		return err
 	}
-	// An index may assign positions to groups that are far apart. Then half a block needs the
-	// numbers of fewer groups.
+	// An index may assign positions to groups that are far apart. If they span too many groups,
+	// each half of the block is computed on its own, because it may need fewer groups.
 	if n := positions.len() / 2; n > 0 && (groups.len() > 16*positions.len() || lines.over(m.height).len()*groups.len() > maxBlock) {
 		if err := m.block(dst, width, batch, lines, span{positions.start, positions.start + n}); err != nil {
 			return err

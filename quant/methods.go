@@ -78,7 +78,8 @@ func (c *config) checkModelOpt(s *section) {
 		c.claims.layers[name] = algorithm{own.word("quant_algo", known...), take[int](own, "group_size")}
 		own.end("")
 	}
-	// The config_groups of newer versions repeat for the weights what follows from the algorithm.
+	// In newer versions, config_groups repeats facts about the weights, which follow from the
+	// algorithm.
 	for _, group := range s.section("config_groups").sections {
 		w := group.section("weights")
 		bits, kind := take[int](w, "num_bits"), w.word("type", "float")
@@ -173,7 +174,7 @@ func (c *config) readMLX(s *section) {
 			own := newSection(s.where+quote(m.key)+": ", m.value)
 			is := c.module(own)
 			if is.bits == 0 || is.groupSize == 0 {
-				own.fail("no bits, or no group_size") // MLX would use its own defaults, and not the settings of all modules
+				own.fail("no bits, or no group_size") // MLX would use its own defaults, and not the settings of the whole config
 			}
 			c.modules.names[m.key] = is
 		}

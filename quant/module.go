@@ -20,13 +20,13 @@ type module struct {
 
 	// The funcs of the layout set the following fields.
 	bits   int   // number of bits of a code
-	outer  []int // dimensions before the last two: the number of matrices, or no dimension
+	outer  []int // sizes of the dimensions before the last two: the number of matrices, or none for a single matrix
 	shape  []int // shape of the result, once build has returned
 	state  *section
 	matrix *matrix
 }
 
-// name returns the name of the tensor that has a role.
+// name returns the name of the tensor that has role r. The layout must have a part with this role.
 func (m *module) name(r role) string {
 	i := slices.IndexFunc(m.layout.parts, func(p part) bool { return p.role == r })
 	return m.stem + m.layout.parts[i].suffix
@@ -103,7 +103,8 @@ func (m *module) upright(r role) safetensors.Tensor {
 	return t
 }
 
-// sized returns the same tensor as upright, and checks that its shape is want. It may change want.
+// sized returns the same tensor as upright, and checks that its shape is want. It may modify the
+// slice want.
 func (m *module) sized(r role, want ...int) safetensors.Tensor {
 	if n := len(want); m.layout.transposed {
 		want[n-2], want[n-1] = want[n-1], want[n-2]
@@ -112,7 +113,7 @@ func (m *module) sized(r role, want ...int) safetensors.Tensor {
 	return m.upright(r)
 }
 
-// shapeText returns a shape as other errors contain it: [3,1].
+// shapeText formats a shape for an error, in the spelling of the root package: [3,1].
 func shapeText(shape []int) string { return strings.ReplaceAll(fmt.Sprint(shape), " ", ",") }
 
 // checkShape checks that the shape of a part is want.

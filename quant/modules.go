@@ -16,7 +16,7 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 	if err := c.readMarkers(tensors, names); err != nil {
 		return nil, nil, err
 	}
-	if c.named == autoRound { // a key that is the name of a module is not searched for in other names
+	if c.named == autoRound { // a key that is the name of a module applies to this module only, and not to all whose names contain it
 		c.modules.rules = slices.DeleteFunc(c.modules.rules, func(e *expression) bool {
 			return tensors[e.text+".qweight"].DType() != 0 || tensors[e.text+".weight"].DType() != 0
 		})
@@ -44,8 +44,8 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 }
 
 // allPlain reports whether no tensor can be a part of a quantised tensor whose other parts are in
-// other files. That is so if all are floats, and the method does not store values as floats of such
-// dtypes.
+// other files. No tensor can if all are floats, in dtypes in which the method does not store
+// values.
 func (c *config) allPlain(tensors map[string]safetensors.Tensor) bool {
 	for _, t := range tensors {
 		packs := func(l *layout) bool { return slices.Contains(l.methods, c.method) && l.parts[0].has(t) }

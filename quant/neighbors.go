@@ -15,13 +15,13 @@ var (
 	// inputs and outputs. Such a tensor has one element, or one for each expert.
 	ofInputs = []string{"input_scale", "input_scale_ub", "input_global_scale", "input_zero_point", "activation_scale", "output_scale", "scale_input"}
 
-	// ofCaches are suffixes of the scales that an attention may have for its cache. Such a scale
-	// has one element, or one for each head.
+	// ofCaches are suffixes of the scales that an attention layer may have for its cache. Such a
+	// scale has one element, or one for each head.
 	ofCaches = []string{"k_scale", "v_scale", "q_scale", "prob_scale"}
 
-	// cachedBy maps such suffixes to the modules whose outputs are cached. If such a module is
+	// cachedBy maps the suffix of a scale to the module whose outputs are cached. If that module is
 	// quantised, a scale of one element next to or below it belongs to its cache, whatever the name
-	// of the module around it is.
+	// of the module around them is.
 	cachedBy = map[string]string{"k_scale": "k_proj", "v_scale": "v_proj"}
 )
 
@@ -104,8 +104,8 @@ func (m *module) ofInput(suffix string, t safetensors.Tensor) bool {
 	return slices.Contains(ofInputs, suffix) && (t.Len() == 1 || ofExperts)
 }
 
-// ofCache reports whether a tensor is a scale of the cache of an attention, judging by its name,
-// dtype and shape.
+// ofCache reports whether a tensor is a scale of the cache of an attention layer, judging by its
+// name, dtype and shape.
 func (c *config) ofCache(name string, t safetensors.Tensor, owners map[string]*module) bool {
 	dot := strings.LastIndexByte(name, '.')
 	if !slices.Contains(ofCaches, name[dot+1:]) || !slices.Contains(isFloat, t.DType()) {

@@ -17,10 +17,9 @@ import (
 
 // Open opens a checkpoint as [safetensors.Open] does, and returns the tensors that it represents:
 // see [Dequantize]. It finds the config in the directory, or next to the file, as FindConfig does.
-// If there is no config, Open uses _quantization_metadata in the metadata, which the result does
-// not have. Close closes the files. If the name is
-// that of one of several shards, it is not an error that the config names a method which no tensor
-// of this shard uses.
+// If there is no config, Open uses the entry _quantization_metadata of the metadata. The result
+// does not have that entry. Close closes the files. If name is the name of one of several shards,
+// it is not an error that the config names a method which no tensor of this shard uses.
 func Open(name string) (*safetensors.File, error) { return Opener{}.Open(name) }
 
 // OpenFS is like Open, but opens a checkpoint in a file system. name is a name for
@@ -55,8 +54,8 @@ func (o Opener) OpenFS(fsys fs.FS, name string) (*safetensors.File, error) {
 	return o.open(tree, name, path.Dir, func() (*safetensors.File, error) { return safetensors.OpenFS(fsys, name) })
 }
 
-// open opens the checkpoint that stored opens, with a config from the folder name, or from
-// dir(name) if name is a file.
+// open calls stored to open the checkpoint, and dequantises its tensors. The config comes from the
+// folder called name or, if name is a file, from the folder dir(name).
 func (o Opener) open(in osfile.Tree, name string, dir func(string) string, stored func() (*safetensors.File, error)) (*safetensors.File, error) {
 	folder, shard := name, false
 	isDir, err := in.IsDir(name)
@@ -67,7 +66,7 @@ func (o Opener) open(in osfile.Tree, name string, dir func(string) string, store
 		folder, shard = dir(name), isShard(path.Base(filepath.ToSlash(name)))
 	}
 	text, err := FindConfig(func(name string) ([]byte, error) {
-		return in.ReadRegular(in.Join(folder, name), maxConfig) // the file may be very large, and not a config
+		return in.ReadRegular(in.Join(folder, name), maxConfig) // limited, because a file of this name need not be a config
 	})
 	if err != nil {
 		return nil, err
@@ -118,9 +117,9 @@ func dequantizeFile(f *safetensors.File, text []byte, shard bool, skip func(name
 }
 
 // FindConfig returns the content of the file that describes how the tensors next to it are
-// quantised: config.json or hf_quant_config.json. It returns nil if neither does. read returns the
-// content of a file, as os.ReadFile or a client of a hub does. If there is no such file, the error
-// of read must wrap [fs.ErrNotExist].
+// quantised: config.json or hf_quant_config.json. It returns nil if neither file describes that.
+// The func read returns the content of a file, as os.ReadFile or a client of a hub does. If there
+// is no such file, its error must wrap [fs.ErrNotExist].
 func FindConfig(read func(name string) ([]byte, error)) ([]byte, error) {
 	for _, name := range []string{"config.json", "hf_quant_config.json"} {
 		text, err := read(name)

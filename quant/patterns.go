@@ -20,8 +20,9 @@ type choice struct {
 	rest  *settings // settings of all other modules; nil if there are none
 }
 
-// find returns the settings of a module, or nil if there are none. It subtracts the steps of
-// matching expressions from *left. It panics with a problem.
+// find returns the settings of a module, or nil if there are none. It subtracts the steps that
+// expressions take from *left. It panics with a problem if *left becomes negative, or if Python
+// might match differently.
 func (c *choice) find(module string, left *int64) *settings {
 	if own := c.names[module]; own != nil {
 		return own
@@ -110,15 +111,16 @@ func (c *patternCosts) compile(s *section, pattern, expr string, own *settings) 
 		ofASCII: ofASCII().MatchString(expr), ofLines: strings.Contains(expr, "$")}
 }
 
-// counted matches counts of Python such as {,2} and {02}, which package regexp may take for text.
+// counted matches a repeat count in the syntax of Python, such as {,2} or {02}. Package regexp may
+// take such a count for literal text.
 var counted = lazyregexp.New(`^\{(?:,[0-9]*|[0-9]+(?:,[0-9]*)?)\}`)
 
-// ofASCII matches an escape that matches more characters in Python: some beyond ASCII, or some
-// control characters.
+// ofASCII finds an escape that matches more characters in Python than in package regexp: some
+// beyond ASCII, or some control characters.
 var ofASCII = lazyregexp.New(`\\[dDsSwWbB]`)
 
-// repeated matches a repetition of a position, such as the start of a line. Such a repetition is an
-// error in Python.
+// repeated matches an assertion, such as ^ for the start of a text, with a repetition behind it.
+// Python refuses such a repetition.
 var repeated = lazyregexp.New(`^(?:\^|\$|\\[AbB])(?:[*+?]|\{[0-9])`)
 
 // differs reports whether an expression that package regexp understands has another meaning in
@@ -177,10 +179,11 @@ func size(re *syntax.Regexp) int64 {
 
 // An expression is a regular expression that matches from the start of a name on. Unlike package
 // regexp, it counts its steps. For each byte of a name, an honest expression takes two or three
-// steps; a hostile one takes as many as it has bytes. It must not be used concurrently.
+// steps; a hostile one takes as many steps as the expression has bytes. An expression must not be
+// used concurrently.
 type expression struct {
 	text    string
-	plain   bool         // whether text is searched for in the whole name, instead of a regular expression
+	plain   bool         // whether it matches each name that contains text, instead of being a regular expression
 	ofASCII bool         // whether it has classes that have other characters in Python
 	ofLines bool         // whether it has a $, which in Python also matches before a line feed
 	program *syntax.Prog // nil if only Python understands the expression
@@ -229,7 +232,7 @@ func (e *expression) match(name string, left *int64) bool {
 				now = append(now, inst.Out, inst.Arg)
 			case inst.Op == syntax.InstCapture, inst.Op == syntax.InstNop, inst.Op == syntax.InstEmptyWidth && inst.MatchEmptyWidth(before, r):
 				now = append(now, inst.Out)
-			case inst.MatchRune(r): // any other instruction has no runes
+			case inst.MatchRune(r): // false for all other instructions, which have no runes
 				next = append(next, inst.Out)
 			}
 		}

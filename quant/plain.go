@@ -66,7 +66,7 @@ func (p *plainer) change(s *section, path []string) {
 		s.members = slices.Delete(s.members, s.index(key), s.index(key)+1)
 		p.changed, ofWeights = true, true
 	}
-	if i := s.index("quantization_config"); i >= 0 { // a section that is empty, which sectionIn does not find
+	if i := s.index("quantization_config"); i >= 0 { // an empty section: sectionIn does not find such a section
 		s.members, p.changed = slices.Delete(s.members, i, i+1), true
 	}
 	for i, m := range s.members {

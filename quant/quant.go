@@ -53,13 +53,15 @@ func (l Layout) String() string {
 
 // Layouts returns the layout of every name that belongs to a quantised tensor. These are
 //
-//   - the tensors that Dequantize makes numbers of: values, scales, zero points and the like,
-//   - its results, which may have the name of their values,
-//   - with Bits 0, the tensors that it leaves out, though no result needs them: scales of
+//   - the stored tensors from which Dequantize computes numbers: values, scales, zero points and
+//     other parts,
+//   - the results of Dequantize, which may have the name of their values,
+//   - with Bits 0, the tensors that no result needs, and that Dequantize leaves out: scales of
 //     inputs and caches, markers.
 //
-// So a name in tensors belongs to something quantised if the map has it, and a name in the result
-// of Dequantize is the name of a quantised tensor if the map has it. All other tensors are plain.
+// So if the map has the name of a stored tensor, that tensor belongs to a quantised one. If the map
+// has the name of a tensor in the result of Dequantize, that tensor was quantised. All other
+// tensors are plain.
 //
 // Errors are those of Dequantize, except for those about shapes and data. Layouts reads markers,
 // and stored shapes if the bits follow only from them.
@@ -79,7 +81,7 @@ func layoutsOf(tensors map[string]safetensors.Tensor, config []byte) (_ map[stri
 	}
 	all := make(map[string]Layout, 3*len(modules))
 	for name := range tensors {
-		if _, ok := rest[name]; !ok { // rest lacks a tensor only if there is a module
+		if _, ok := rest[name]; !ok { // then modules[0] exists: without modules, rest has every tensor
 			all[name] = Layout{Method: cmp.Or(c.named, modules[0].layout.methods[0])}
 		}
 	}

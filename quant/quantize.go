@@ -82,7 +82,7 @@ func (q *quantizer) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
 var bandNumbers = sync.Pool{New: func() any { return new([]float32) }}
 
 // compute returns the bytes for the rows from first up to end. first must be the first row of a
-// block. It reads their numbers into the memory of numbers.
+// block. It reads the elements of these rows into *numbers, whose memory it reuses.
 func (q *quantizer) compute(numbers *[]float32, first, end int) ([]byte, error) {
 	x, err := read(*numbers, q.source, 0, span{first, end}, span{0, q.columns})
 	if err != nil {
@@ -108,14 +108,14 @@ func (q *quantizer) compute(numbers *[]float32, first, end int) ([]byte, error) 
 			block[i] /= by
 		}
 	})
-	if q.scale != e4m3 { // with E4M3 scales, the arithmetic is float32, otherwise that of the dtype
+	if q.scale != e4m3 { // compressed-tensors computes in float32 if scales are E4M3, otherwise in the dtype of the source
 		roundTo(x, q.in.format)
 	}
 	return q.pack(x), nil
 }
 
-// eachBlock calls f for each row of each block, with the elements of that row within the block, and
-// the scale of the block.
+// eachBlock calls f for each row of each block, with the elements of x that lie in that row of the
+// block, and a pointer to the element of s for the block.
 func (q *quantizer) eachBlock(x, s []float32, f func(block []float32, scale *float32)) {
 	perRow := cdiv(q.columns, q.width)
 	for r := 0; len(x) > 0; r++ {
@@ -127,8 +127,8 @@ func (q *quantizer) eachBlock(x, s []float32, f func(block []float32, scale *flo
 	}
 }
 
-// magnitude returns the largest magnitude among most and the elements of x, or NaN if one of them
-// is NaN.
+// magnitude returns the largest magnitude among the elements of x and the number most, or NaN if
+// one of these is NaN.
 func magnitude(most float32, x []float32) float32 {
 	bits := math.Float32bits(most)
 	for _, v := range x {
@@ -159,10 +159,10 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 	}
 }
 
-// powerOfTwo returns the scale of a group of MXFP4. It is the largest power of two that is not
-// above the largest magnitude, or the next one if E2M1 would round the magnitude up to it, divided
-// by 4. At most it is the largest power of two that gives a float32 when multiplied by 6, the
-// largest number of E2M1. For a group that is not finite it is NaN.
+// powerOfTwo returns the scale of a group of MXFP4 whose largest magnitude is most. It takes the
+// largest power of two that is not above most, or the next power if E2M1 would round most up to
+// that one, and divides it by 4. The scale is limited to the largest power of two whose product
+// with 6, the largest number of E2M1, is a float32. If most is infinite or NaN, the scale is NaN.
 func (a arithmetic) powerOfTwo(most float32) float32 {
 	if a.format == float.F16 {
 		if most < 0.75*a.tiny {
@@ -206,7 +206,7 @@ func codeE2M1(v float64) byte {
 	if v < 0 {
 		v, sign = -v, 8
 	}
-	if v < 6 { // codes are 0.5 apart up to 2, then 1, then 2
+	if v < 6 { // the numbers of E2M1 are 0.5 apart up to 2, 1 apart up to 4, then 2 apart
 		return sign | byte(math.RoundToEven(min(2*v, v+2, v/2+4)))
 	}
 	return sign | 7

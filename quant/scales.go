@@ -200,7 +200,7 @@ func (m *module) partGrid(r role, lines, positions int) grid {
 	return floatGrid(t, safetensors.Tensor{}, false)
 }
 
-// zeros returns the grid of zero points. They are packed down the rows, or stored one by one.
+// zeros returns the grid of zero points. They are packed down each column, or stored one by one.
 func (m *module) zeros(lines, positions int) grid {
 	stored := func(number float32) float32 { return number }
 	var all grid

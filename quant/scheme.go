@@ -13,7 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A Scheme selects how to quantise, and so a layout of compressed-tensors.
+// A Scheme selects a layout of compressed-tensors, and which elements of a weight share a scale.
 type Scheme string
 
 // These are the schemes, with the presets of compressed-tensors that store weights in the same way.
@@ -116,7 +116,7 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 			if isWeight && len(t.Shape()) == 2 {
 				ignore[module] = true
 			}
-			if isFused(name, t) { // loaders look for the module, or for the parameter
+			if isFused(name, t) { // a loader looks in ignore for the name of the module, or for that of the parameter
 				ignore[module] = true
 				if dot := strings.LastIndexByte(name, '.'); dot > 0 && !isWeight {
 					ignore[name[:dot]] = true

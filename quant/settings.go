@@ -20,7 +20,7 @@ type settings struct {
 	asymmetric bool   // whether there must be zero points
 	symmetric  bool   // whether every zero point must be in the middle of the codes
 	symmetry   string // key and value in the config that set the field symmetric, for errors; "" if none does
-	unordered  bool   // whether groups must be adjacent
+	unordered  bool   // whether the columns of each group must be adjacent
 	strategy   string // for compressed-tensors, how elements share a scale
 	block      block  // rows and columns that share a scale; nil if not given
 	format     string // for compressed-tensors, the format of the group, if it specifies a single format

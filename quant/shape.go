@@ -10,14 +10,14 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// layAlong is for codes that are packed along the columns, with the first code in the low bits
-// unless the layout has an order.
+// layAlong is the lay func for codes that are packed along each row, with the first code in the low
+// bits unless the layout has an order.
 func layAlong(m *module) {
 	m.takeLines(2, 3)
 	m.matrix.width = m.codesIn(m.matrix.width)
 }
 
-// layDown is for codes that are packed down the rows, in words of 32 bits.
+// layDown is the lay func for codes that are packed down each column, in words of 32 bits.
 func layDown(m *module) {
 	m.takeLines(2, 3)
 	m.matrix.lines = m.codesIn(m.matrix.lines)
@@ -34,8 +34,8 @@ func (m *module) takeLines(ranks ...int) {
 	m.outer, m.matrix.lines, m.matrix.width = have[:n], have[n], have[n+1]
 }
 
-// codesIn returns the number of codes in a number of elements of the values. It panics with a
-// problem if that is not whole.
+// codesIn returns how many codes a number of elements of the values hold. It panics with a problem
+// if the last code is not complete.
 func (m *module) codesIn(elements int) int {
 	d := m.tensor[values].DType()
 	if elements > math.MaxInt/d.Bits() || elements*d.Bits()%m.bits != 0 {
@@ -44,8 +44,8 @@ func (m *module) codesIn(elements int) int {
 	return elements * d.Bits() / m.bits
 }
 
-// layBlocks is for codes that are packed along the last two dimensions, which are blocks of 16
-// bytes.
+// layBlocks is the lay func for codes that are packed along the last two dimensions: the last one
+// has the 16 bytes of a block, the one before it has the blocks of a row.
 func layBlocks(m *module) {
 	have := m.tensor[values].Shape()
 	n := len(have) - 2
@@ -56,8 +56,8 @@ func layBlocks(m *module) {
 	layDown(m)
 }
 
-// layWords is for codes that are packed along the columns, and need not fill the last word of a
-// row. A part contains the shape of the result.
+// layWords is the lay func for codes that are packed along each row, and need not fill the last
+// word of the row. A part of the module contains the shape of the result.
 func layWords(m *module) {
 	m.takeLines(2)
 	b, err := safetensors.Append[byte](nil, m.tensor[shape])
@@ -108,8 +108,9 @@ func twoIntegers(b []byte) []int64 {
 	return []int64{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))}
 }
 
-// layState is for codes that are packed along all elements. The shape of the result is in the JSON
-// of bitsandbytes, of which layState leaves the keys that scaleElements needs.
+// layState is the lay func for codes that are packed in one sequence, across all rows. The shape of
+// the result is in the JSON of bitsandbytes. layState keeps that JSON in m.state, with the keys
+// that scaleElements needs.
 func layState(m *module) {
 	s := readSection(fmt.Sprintf("tensor %s: %s: ", quote(m.name(state)), m.layout.name), m.tensor[state])
 	kind := s.word("quant_type", "nf4", "fp4")
@@ -119,7 +120,7 @@ func layState(m *module) {
 		m.fail(state, "quant_type is %s", kind)
 	}
 	bytes := m.must(values)(m.tensor[values].Bitcast(u8))
-	all, err := safetensors.NewTensorAt(u8, m.shape, m.matrix) // has an element for each code; only its size matters here
+	all, err := safetensors.NewTensorAt(u8, m.shape, m.matrix) // never read; its size in bytes is the number of codes
 	stored, n := bytes.Len(), all.Size()
 	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.shape) == 0 {
 		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.shape)), stored)

@@ -55,9 +55,9 @@ var errNoRanges error = prefix.Unsupported{
 }
 
 // check validates the answer to a request for the bytes from first to last, both inclusive. If the
-// server does not support range requests, the request was for the whole file. The answer came from
-// the place at and must match the place want. check returns the range that the answer contains,
-// which may end before last (RFC 9110, section 15.3.7).
+// server does not support range requests, the request was for the whole file. at is the place that
+// the answer came from, and want is the place that it must match. check returns the range that the
+// answer contains, which may end before last (RFC 9110, section 15.3.7).
 func (o *object) check(resp *http.Response, at, want place, first, last int64) (contentRange, error) {
 	opened, expected := o.size >= 0, http.StatusPartialContent
 	if o.noRanges {

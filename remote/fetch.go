@@ -32,11 +32,11 @@ func (o *object) fetch(parts []part) error {
 	return getError(asked.url, err)
 }
 
-// ask requests the bytes from first to last, both inclusive. It returns the answer, the place at
-// which it came from, and the place want that it must match.
+// ask requests the bytes from first to last, both inclusive. It returns the answer, the place that
+// the answer came from (at), and the place that it must match (want).
 //
-// It asks the place where the file was found before. If redirects led there and the request is now
-// refused, because signed URLs expire, it asks the original URL again.
+// It sends the request to the place where the file was found before. If redirects led there and the
+// request is now refused, because signed URLs expire, it sends the request to the original URL.
 func (o *object) ask(x *exchange, first, last int64) (resp *http.Response, at, want place, err error) {
 	header := http.Header{"Accept-Encoding": {"identity"}} // with another encoding, a range would count encoded bytes
 	if !o.noRanges {
@@ -81,7 +81,7 @@ func (o *object) receive(s *sink, resp *http.Response, at, want place) error {
 		p.dst = p.dst[:min(int64(len(p.dst)), o.size)]
 	}
 	if at.url != want.url { // the file has moved
-		at.linked = "" // only redirects have X-Linked-Etag
+		at.linked = "" // later answers come from this place without a redirect, and only redirects have X-Linked-Etag
 		o.found.Store(&at)
 	}
 	if err := s.readFrom(io.LimitReader(resp.Body, r.last+1-r.first)); err != nil {

@@ -78,7 +78,7 @@ type file struct {
 
 	pos    int64     // offset in the file that Read continues at
 	x      *exchange // the exchange that Read reads from, or nil
-	body   io.Reader // the body of its answer
+	body   io.Reader // the body of that exchange's answer, limited to the bytes that the answer announced
 	from   int64     // offset in the file at which that body begins
 	failed int       // number of answers in a row that broke off early
 }
@@ -119,7 +119,7 @@ func (f *file) Read(p []byte) (n int, err error) {
 		n, err = f.body.Read(p)
 		f.pos += int64(n)
 		switch {
-		case n > 0 || err == nil: // the next Read returns the error again
+		case n > 0 || err == nil: // an error that comes with bytes is ignored: the body returns it again at the next Read
 			return 0, nil
 		case err == io.EOF && (f.pos == f.size || f.size < 0):
 			end = true

@@ -19,12 +19,12 @@ type object struct {
 	url      *url.URL
 	size     int64                  // in bytes, or -1 before the first answer
 	answer   http.Header            // header of the first answer
-	most     int64                  // largest number of bytes of a first answer that is the whole file
-	noRanges bool                   // whether the server does not support range requests
+	most     int64                  // largest number of bytes to accept if the first answer is the whole file
+	noRanges bool                   // whether requests ask for the whole file instead of a range; then ReadAt and ReadRanges fail
 	pinned   place                  // place of the first answer, which later answers must match
 	found    atomic.Pointer[place]  // place of the last answer, which the next request goes to; nil stands for url
 	head     atomic.Pointer[[]byte] // the first bytes of the file, or nil when they are no longer needed
-	open     bool                   // whether the header of the safetensors file has been read
+	open     bool                   // whether reads may be merged: false while the header of a safetensors file is read
 	reads    queue                  // reads that wait for a request
 }
 
@@ -118,9 +118,9 @@ func (o *object) read(p part) error {
 
 var errAbandoned = errors.New("the request was abandoned")
 
-// serve sends the request for a waiting read and the reads near it, unless another request has
-// taken that read, and then returns its slot. If the transport panics, every read in the request
-// fails with errAbandoned.
+// serve sends one request for a waiting read and the reads near it. It sends nothing if another
+// request has taken that read. At the end it frees the slot that its caller has acquired. If the
+// transport panics, every read in the request fails with errAbandoned.
 func (o *object) serve(w *pending) {
 	defer func() { <-o.slots }()
 	taken := o.reads.take(w)

@@ -159,7 +159,7 @@ func (x *exchange) cause(err error) error {
 func (x *exchange) Read(p []byte) (int, error) {
 	x.watch.Reset(x.stall)
 	n, err := x.body.Read(p)
-	x.watch.Stop() // a caller that reads slowly is not a server that stalls
+	x.watch.Stop() // the time until the caller reads again does not count as a stall of the server
 	if n < 0 || n > len(p) {
 		return 0, fmt.Errorf("the body returned %d of %d bytes", n, len(p))
 	}

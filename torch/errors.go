@@ -8,7 +8,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A readError is an error of the caller's reader, so that the bytes of the file are not at fault.
+// A readError is an error of the caller's reader. It does not mean that the bytes of the file break
+// a rule.
 type readError struct{ error }
 
 func (e readError) Unwrap() error { return e.error }

@@ -32,8 +32,9 @@ type flattened struct {
 }
 
 const (
-	// perEntry and perDimension are the smallest numbers of bytes that a tensor takes in a header,
-	// besides its name. Other entries count as many.
+	// perEntry and perDimension are the smallest numbers of bytes that a tensor and each of its
+	// dimensions take in a header, besides the name. Entries that are not tensors also count
+	// perEntry.
 	perEntry     = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
 	perDimension = len("1,")
 )
@@ -63,8 +64,8 @@ func flatten(d dict, o *operation) (*flattened, error) {
 	return f.complete(f.add(d.value, name, maxDepth))
 }
 
-// complete returns f and err. If there is no error, but entries are missing because there are too
-// many, it returns errTooMuch.
+// complete returns f and err. If err is nil, but entries are missing because there were too many to
+// look at, it returns errTooMuch instead.
 func (f *flattened) complete(err error) (*flattened, error) {
 	if err == nil && f.exhausted() {
 		err = errTooMuch
@@ -220,7 +221,7 @@ func appendText(b []byte, s string, size int) []byte {
 		for n < len(s) && !utf8.RuneStart(s[n]) {
 			n--
 		}
-		text, _ := json.Marshal(s[:n]) // a string never fails
+		text, _ := json.Marshal(s[:n]) // never fails for a string
 		b = append(b, text[1:len(text)-1]...)
 		s = s[n:]
 	}
@@ -230,7 +231,7 @@ func appendText(b []byte, s string, size int) []byte {
 // appendJSON appends a value as JSON without spaces, in the spelling that json.load of Python
 // reads. depth limits the nesting of containers.
 func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
-	var size int // of text
+	var size int // length of text as JSON; 0 for a value that is not a string
 	text, isText := v.(string)
 	if isText {
 		size = jsonSize(text)
@@ -270,7 +271,7 @@ func appendFloat(b []byte, x float64) []byte {
 	case math.IsInf(x, -1):
 		return append(b, "-Infinity"...)
 	}
-	text, _ := json.Marshal(x) // a finite number never fails
+	text, _ := json.Marshal(x) // never fails for a finite number
 	b = append(b, text...)
 	if !bytes.ContainsAny(text, ".e") {
 		b = append(b, ".0"...)
@@ -311,7 +312,7 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 }
 
 // notTensor returns the error for a value that is neither a tensor nor metadata. nested means that
-// the value lies in a container that is metadata otherwise.
+// the value lies in a container whose other values can be metadata.
 func notTensor(v any, nested bool) error {
 	o, ok := v.(*pickle.Object)
 	switch {

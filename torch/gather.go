@@ -49,8 +49,8 @@ func (g gather) elements(dst []byte, first int64) error {
 
 // fillDim fills dst with the elements from index first up to last, in row-major order of the
 // dimensions from dim on. base is the position in the storage of the element whose indices in these
-// dimensions are all 0. It splits the elements into boxes: a range of one dimension, and all
-// indices of the dimensions after it.
+// dimensions are all 0. fillDim splits the elements into boxes. A box consists of a range of one
+// dimension, and of all indices of the dimensions after it.
 func (g gather) fillDim(dst []byte, dim int, base, first, last int64) error {
 	if dim == len(g.shape) {
 		return g.read(dst, base, nil)
@@ -77,8 +77,8 @@ func (g gather) fillDim(dst []byte, dim int, base, first, last int64) error {
 	return nil
 }
 
-// A loop is one dimension of a box. It takes n steps of src elements in the storage and of dst
-// bytes in the result.
+// A loop is one dimension of a box. It visits n indices. From one to the next, the position
+// advances by src elements in the storage, and by dst bytes in the result.
 type loop struct{ n, src, dst int64 }
 
 // box returns the loops over n indices of a dimension and over all indices of the dimensions after
@@ -108,8 +108,8 @@ var (
 	nearby = int64(64 << 10)
 )
 
-// sparsest limits how sparse a long piece of the storage may be: it is read as a whole only if one
-// in sparsest of its elements, or more, are needed.
+// sparsest limits how sparse a long piece of the storage may be: it is read as a whole only if at
+// least the fraction 1/sparsest of its elements is needed.
 const sparsest = 16
 
 // together reports whether all elements from the first to the last of loops fit in the buffer and
@@ -166,8 +166,8 @@ func (g gather) read(dst []byte, base int64, loops []loop) error {
 	return nil
 }
 
-// piece fills dst with the elements of loops. It first reads n rows of length elements, which start
-// step elements apart, into a buffer.
+// piece fills dst with the elements of loops. It first reads n rows of the storage into a buffer.
+// Each row has as many elements as length, and the rows start as many elements apart as step.
 func (g gather) piece(dst []byte, base, n, step, length int64, loops []loop) error {
 	row := length * g.width
 	block := mem.NewBlock(n * row)
@@ -186,8 +186,8 @@ func (g gather) piece(dst []byte, base, n, step, length int64, loops []loop) err
 	return nil
 }
 
-// load fills b with n rows of length elements, which start step elements apart and lie in the
-// storage. The root package decides which rows it reads in one call.
+// load fills b with the rows that piece describes. All of the n steps must lie in the storage. The
+// root package decides which rows it reads in one call.
 func (g gather) load(b []byte, base, n, step, length int64) error {
 	t, err := g.storage.Slice(safetensors.Span(int(base), int(base+n*step)))
 	if err == nil && length < step {

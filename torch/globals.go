@@ -111,8 +111,8 @@ func isOldState(state any) bool {
 	return ok
 }
 
-// maxKey is the largest number of bytes in the key of a storage. PyTorch makes the key from a
-// number. It is looked up for each tensor of the storage.
+// maxKey is the largest number of bytes in the key of a storage. A long key would take time,
+// because it is looked up for each tensor of the storage. PyTorch makes short keys from numbers.
 const maxKey = 1000
 
 // A storage describes the data of tensors, which the file holds under a key.
@@ -144,7 +144,7 @@ type tensor struct {
 	offset  int64
 	shape   []int
 	strides []int64
-	old     bool // whether it is a Parameter of PyTorch up to 0.3, whose attributes follow
+	old     bool // whether it is a Parameter of PyTorch up to 0.3, whose state follows it in the pickle
 }
 
 func (t *tensor) String() string { return "a tensor" }
@@ -248,8 +248,8 @@ func holdsCodes(t *tensor, attributes any) bool {
 	return state != nil || len(d.Entries) > 0 && strings.Contains(t.Name, "int")
 }
 
-// newTensor makes a tensor from the arguments of a function in rebuilders that usually has so many
-// arguments.
+// newTensor makes a tensor from the arguments of a function in rebuilders. usual is the number of
+// arguments that this function usually has.
 func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
 	if extra := len(args) - usual; extra < 0 || extra > 1 || extra > 0 && usual == 4 {
 		return nil, fmt.Errorf("%d arguments, %d are expected", len(args), usual)

@@ -53,8 +53,8 @@ func (l layout) check(n int64, width int) error {
 	return nil
 }
 
-// padding limits how far a storage is extended beyond its end, in multiples of its length. Views of
-// rows need that where the last row would extend beyond the end; they never select those elements.
+// padding is the factor by which a storage is lengthened with zeros. A view of a storage as rows
+// needs these zeros if its last row ends after the storage. It never selects them.
 const padding = 2
 
 // view returns the tensor of a layout that check has accepted for a storage. It views the storage
@@ -153,7 +153,7 @@ func (l layout) gathered(storage safetensors.Tensor) (safetensors.Tensor, error)
 	return safetensors.NewTensorAt(storage.DType(), l.shape, gather{l, storage, int64(storage.DType().Bits() / 8)})
 }
 
-// A source holds the data of a storage, which r reads: size bytes.
+// A source holds the data of a storage: the size bytes that r reads.
 type source struct {
 	r          io.ReaderAt
 	size       int64

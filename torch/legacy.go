@@ -71,9 +71,9 @@ func otherPickle(first any) error {
 	return fmt.Errorf("a Python pickle that torch.save did not make; its first object is %s", pickle.Describe(first))
 }
 
-// addTo adds a storage and its view to first, by their keys. PyTorch takes the first storage of a
-// key for all with that key, so that a storage that differs from the first is an error: it would
-// have other elements there.
+// addTo records a storage, and its view if it is one, in the map first, by their keys. PyTorch uses
+// the first storage with a key for all others with that key. So a storage that differs from the
+// first one is an error: PyTorch would give it the elements of the first.
 func (s *storage) addTo(first map[string]*storage) error {
 	known := first[s.key]
 	if known == nil {
@@ -96,8 +96,8 @@ func (s *storage) addTo(first map[string]*storage) error {
 	return nil
 }
 
-// moduleClass returns the class in the persistent id ("module", class, file, source), which stands
-// for a class of modules whose source was saved with it.
+// moduleClass returns the class in the persistent id ("module", class, file, source). torch.save
+// writes such an id for a class of modules, together with the source of the class.
 func moduleClass(id any) (class pickle.Global, ok bool) {
 	if t, isTuple := id.(pickle.Tuple); isTuple && len(t) == 4 && t[0] == "module" {
 		class, ok = t[1].(pickle.Global)

@@ -78,7 +78,7 @@ func (c *contained) names(set *pickle.List) map[string]bool {
 	if !known && c.look(len(set.Items)) {
 		names = make(map[string]bool)
 		for _, name := range set.Items {
-			if name, ok := name.(string); ok { // other keys are not names, and some cannot be compared
+			if name, ok := name.(string); ok { // other items are not names, and some cannot be keys of a map
 				names[name] = true
 			}
 		}

@@ -51,7 +51,7 @@ func (o Opener) open(in osfile.Tree, name string) (*safetensors.File, error) {
 	return c.file(file.Close)
 }
 
-// findModel returns the name of the file or the index in a folder that is its model.
+// findModel returns the name of the file or the index that holds the model of a folder.
 func findModel(in osfile.Tree, dir string) (string, error) {
 	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {

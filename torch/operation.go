@@ -21,14 +21,14 @@ type operation struct {
 	mu            sync.Mutex
 	visited, text int
 
-	waiting sync.Mutex    // locked by the next reader of a pickle, so that a large pickle gets its turn
+	waiting sync.Mutex    // held by the file that gets the next free slots, so that smaller pickles cannot overtake a large one
 	slots   chan struct{} // holds an element for each pickle that is being read
 }
 
 func newOperation() *operation { return &operation{slots: make(chan struct{}, pickles)} }
 
-// charge counts one visit to a value, and text bytes of text. It returns an error once the visits
-// or the bytes exceed their limit.
+// charge counts one visit to a value, and as many bytes of names, shapes and metadata as text states.
+// It returns an error once the visits or the bytes exceed their limit.
 func (o *operation) charge(text int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

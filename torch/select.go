@@ -178,7 +178,7 @@ func keyText(key any) (string, bool) {
 // names joined by dots. There may be several such values, because names may contain dots, and a
 // number may be a name.
 func (c *contained) find(top any, key string) (found []any) {
-	type place struct { // a container, and the length of the key that is left there
+	type place struct { // a container, and the length of the rest of the key, which selects within it
 		container any
 		left      int
 	}
@@ -203,7 +203,7 @@ func (c *contained) find(top any, key string) (found []any) {
 				if isTensor(e.Value) {
 					id = e.Value
 				}
-				if first(id) { // false for any other value, whose id is nil
+				if first(id) { // all values without an identity share the id nil, so only one of them is added
 					found = append(found, e.Value)
 				}
 			case rest[0] == '.':
@@ -215,8 +215,8 @@ func (c *contained) find(top any, key string) (found []any) {
 	return found
 }
 
-// maxDepth limits how deep nested containers are searched. No checkpoint is nested as deep, and the
-// search of a container that contains itself ends there.
+// maxDepth limits how deep nested containers are searched. No real checkpoint is nested that deep.
+// The search of a container that contains itself also ends there.
 const maxDepth = 64
 
 // tensorsIn returns the number of tensors in a value and in the containers in it.
@@ -275,7 +275,7 @@ func (c *contained) directTensors(v any) bool {
 	return false
 }
 
-// candidates returns advice that lists the keys of the dicts with tensors.
+// candidates returns advice for an error: the keys of the dicts with tensors, if there are any.
 func (c *contained) candidates(top any) string {
 	const maxNamed = 10
 	var named []string

@@ -123,8 +123,8 @@ func readPickle(m *zipfile.Member) (any, error) {
 	return top, err
 }
 
-// readByteOrder reads the byte order from the member byteorder, or nil if there is none. Old
-// versions of PyTorch did not write it; their files are little-endian.
+// readByteOrder reads the byte order from m, the member byteorder. m is nil in files of old
+// versions of PyTorch, which did not write this member; these files are little-endian.
 func (z *zipFile) readByteOrder(m *zipfile.Member) error {
 	if m == nil {
 		return nil
