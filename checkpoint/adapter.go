@@ -26,9 +26,9 @@ type family struct {
 	parts  []part
 }
 
-// A part is one of these tensors.
+// A part describes one of the tensors that a family has for each module.
 type part struct {
-	name string // text after the name of the module
+	name string // text that follows the name of the module
 	rank int    // index of the dimension whose length is the rank, or -1
 }
 
@@ -138,8 +138,8 @@ func familiesOf(s *set) (of []family) {
 	return of
 }
 
-// cutPart splits the name of a tensor around the name of a part, into the module and the text that follows, such
-// as ".weight".
+// cutPart splits the name of a tensor into the module before the name of a part, and the text after it, such as
+// ".weight".
 func cutPart(name, part string) (module, after string, is bool) {
 	i := strings.LastIndex(name, part)
 	if i < 0 || len(name) > i+len(part) && name[i+len(part)] != '.' {
@@ -148,8 +148,8 @@ func cutPart(name, part string) (module, after string, is bool) {
 	return name[:i], name[i+len(part):], true
 }
 
-// judgeParts compares the modules of an adapter with each other and with the config. It notes at most one finding
-// about them, and one about modules_to_save.
+// judgeParts compares the modules of an adapter with each other and with the config. It notes at most one finding. It
+// looks at modules_to_save only if it finds nothing else.
 func (d *directory) judgeParts(s *set, config *adapterConfig, of []family) {
 	ranks, targets := config.ranks(), config.targets()
 	for _, f := range of {
@@ -203,8 +203,8 @@ func lostModule(s *set, config *adapterConfig, of []family) string {
 	return in.oddOne(modules)
 }
 
-// targets returns the set of the modules that an adapter changes, or nil if the config has no list of them, or
-// selects all linear modules.
+// targets returns the set of names of the modules that an adapter changes, or nil if the config has no list of them,
+// or selects all linear modules.
 func (c *adapterConfig) targets() map[string]bool {
 	targets := make(map[string]bool)
 	for _, name := range texts(c.Targets) {
@@ -240,8 +240,8 @@ func texts(list any) (texts []string) {
 	return texts
 }
 
-// lacksPart notes a part that a module lacks although it has another part. It reports whether it noted a finding.
-// Only one part of LoRA has a bias.
+// lacksPart notes a part that a module lacks although it has another part. It reports whether it noted a finding. It
+// ignores biases, because only one part of LoRA has one.
 func (d *directory) lacksPart(s *set, f family, name, module, after string) bool {
 	if after == ".bias" {
 		return false
@@ -274,8 +274,8 @@ func (d *directory) otherDoRA(s *set, config *adapterConfig, p part, name, modul
 	return false
 }
 
-// otherRank notes a part whose rank differs from all ranks of the config, or from that of another part of its module.
-// It reports whether it noted a finding.
+// otherRank notes a part whose rank differs from all ranks of the config, or from the rank of another part of the
+// same module. It reports whether it noted a finding.
 func (d *directory) otherRank(s *set, f family, p part, name string, ranks []int) bool {
 	i, _ := d.info(s, name)
 	if p.rank < 0 || len(i.shape) <= p.rank {

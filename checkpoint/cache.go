@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// judgeCache judges the cache of a repository of the hub, models--OWNER--NAME: whether the snapshots are there that the
-// refs name.
+// judgeCache judges a directory models--OWNER--NAME, in which huggingface_hub caches a repository: it checks that the
+// snapshots exist that the refs name. It ignores any other directory.
 func (c *checker) judgeCache(dir string, l listing) error {
 	for _, name := range []string{"refs", "snapshots", "blobs"} {
 		if !l.modes[name].IsDir() {
@@ -21,7 +21,7 @@ func (c *checker) judgeCache(dir string, l listing) error {
 	return c.judgeRefs(path.Join(dir, "refs"), snapshots)
 }
 
-// judgeRefs judges the refs in a directory and in those below: refs/main, refs/refs/pr/1.
+// judgeRefs judges the refs in a directory and in the directories below it, such as refs/main and refs/refs/pr/1.
 func (c *checker) judgeRefs(dir string, snapshots listing) error {
 	l, err := c.list(dir)
 	if err != nil {

@@ -134,7 +134,7 @@ func (c *checker) judge(dir string, l listing) error {
 	return d.judge()
 }
 
-// isSure reports whether a name can only be that of a file of a rank.
+// isSure reports whether only a file that a rank has saved can have this name.
 func isSure(name string) bool {
 	r, ok := variant.RankOf(name)
 	return ok && r.Sure
@@ -203,7 +203,7 @@ func (m member) needs() (weights bool, config string) {
 	is := func(endings ...string) bool {
 		return slices.ContainsFunc(endings, func(e string) bool { return strings.HasSuffix(class, e) })
 	}
-	if m.module == "" { // a part of sentence-transformers
+	if m.module == "" { // m is a module of sentence-transformers
 		switch {
 		case is("Normalize"), is("StaticEmbedding"):
 			return class == "StaticEmbedding", ""
@@ -229,7 +229,7 @@ func (m member) needs() (weights bool, config string) {
 	return is("Model", "SafetyChecker", "Watermarker"), ""
 }
 
-// judge judges each set of a directory, compares the sets with each other, and with the configs.
+// judge judges each set of a directory, and compares the sets with each other and with the configs.
 func (d *directory) judge() error {
 	d.findSets()
 	for _, s := range d.sets {

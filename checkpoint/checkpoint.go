@@ -18,8 +18,8 @@ import (
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// An Opener opens checkpoints as the funcs Open and OpenFS do, which are its methods for the
-// zero Opener. It may be used concurrently if its Skip may.
+// An Opener opens checkpoints with settings. The funcs Open and OpenFS are like the methods of the
+// zero Opener. An Opener may be used concurrently if its Skip may.
 type Opener struct {
 	// Key selects a dict in files of torch.save, as in [torch.Opener] and [dcp.Opener].
 	Key string
@@ -38,8 +38,8 @@ type Opener struct {
 // Open opens a file of safetensors or of torch.save, an index of such files, or a directory. In a
 // directory, it opens the first of these that is there:
 //
-//   - safetensors, if it has an index of them
-//   - torch.distributed.checkpoint, if it has a .metadata, as [dcp.Open] opens it
+//   - safetensors files, if the directory has an index of them
+//   - a checkpoint of torch.distributed.checkpoint, if the directory has a .metadata, as [dcp.Open] opens it
 //   - safetensors files of the ranks of a job, as [dcp.Open] opens them
 //   - safetensors files without an index
 //   - files of torch.save by the ranks of a job, as [dcp.Open] opens them
@@ -80,7 +80,7 @@ func (o Opener) OpenFS(fsys fs.FS, name string) (*safetensors.File, error) {
 
 func (o Opener) torch() torch.Opener { return torch.Opener{Key: o.Key, Skip: o.Skip} }
 
-// where is the file system that contains a checkpoint, with the funcs that open checkpoints in it.
+// A where is the file system that contains a checkpoint, together with the funcs that open checkpoints in it.
 type where struct {
 	osfile.Tree
 	below func(dir string) fs.FS // returns a directory as a file system
@@ -88,7 +88,7 @@ type where struct {
 	openSafetensors, openTorch, openRanks func(name string) (*safetensors.File, error)
 }
 
-// whereFS returns the where of an fs.FS.
+// whereFS returns the where for the file system of a tree.
 func (o Opener) whereFS(tree osfile.Tree) where {
 	fsys := tree.FS
 	return where{
@@ -201,7 +201,7 @@ var kinds = []kind{
 	}},
 }
 
-// isTorchModel reports whether transformers and peft save a model under this name. Such a file takes precedence
+// isTorchModel reports whether transformers or peft saves models under this name. Such a file takes precedence
 // over files of ranks in its directory.
 func isTorchModel(name string) bool {
 	return name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || name == "adapter_model.bin"
@@ -298,7 +298,7 @@ func (o onlyFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !slices.Contains(o.names, e.Name()) }), err
 }
 
-// A subFS is a directory of a file system as a file system.
+// A subFS presents a directory of a file system as a file system of its own.
 type subFS struct {
 	fsys fs.FS
 	dir  string
@@ -322,7 +322,7 @@ func (s linkedSubFS) ReadLink(name string) (string, error) {
 	return s.reader.ReadLink(path.Join(s.dir, name))
 }
 
-// An osDir is a directory of the operating system as a file system, which opens regular files only.
+// An osDir presents a directory of the operating system as a file system that opens only regular files.
 type osDir string
 
 func (d osDir) in(name string) (string, error) {

@@ -53,7 +53,8 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	return d.judgeQuantization(config, s)
 }
 
-// loadedDType returns the dtype that a config names, if programs load models in it.
+// loadedDType returns the dtype to which a config refers by this name. ok is false if programs do not load models in
+// this dtype.
 func loadedDType(name string) (d safetensors.DType, ok bool) {
 	named, _ := torchtype.Of(strings.TrimPrefix(name, "torch."))
 	loaded, ok := torchtype.OfLoaded(named.Safetensors)
@@ -100,8 +101,8 @@ func (d *directory) judgeDType(config *modelConfig, s *set) error {
 	return nil
 }
 
-// hasDType reports whether any tensor of the directory has a dtype. Variants count, because the config may belong
-// to one.
+// hasDType reports whether any tensor in the directory has this dtype. Tensors of variants count, because the config
+// may belong to a variant.
 func (d *directory) hasDType(want safetensors.DType) bool {
 	for _, s := range d.sets {
 		for name := range s.where {
@@ -113,8 +114,8 @@ func (d *directory) hasDType(want safetensors.DType) bool {
 	return false
 }
 
-// rounded returns the first of some tensors of a file with a number that the dtype to cannot represent, or "" if
-// there is none.
+// rounded returns the first of these tensors of a file that has a number which the given dtype cannot represent, or ""
+// if there is none.
 func (d *directory) rounded(file string, names []string, to safetensors.DType) (string, error) {
 	f, done, err := d.open(file)
 	if err != nil {
@@ -166,7 +167,7 @@ func (d *directory) embeddingOf(s *set, names []string) (name string, i info, fo
 }
 
 // sizeText returns the texts of findings if vocab_size or hidden_size contradicts the shape of the embedding, or of the
-// head. A draft model may have a head for fewer tokens.
+// head. It does not check the head of a draft model, which may be for fewer tokens.
 func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 	name, i, found := d.embeddingOf(s, slices.Concat(embeddings, otherEmbeddings))
 	if !found {
@@ -187,7 +188,8 @@ func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 	return texts
 }
 
-// keyText returns a key of the config itself for a message, which says so if the config lacks it.
+// keyText returns the text with which a message introduces the value of a key in the config itself. If the config lacks
+// the key, the text says so, because the value is then a default.
 func (m *modelConfig) keyText(key string) string {
 	for _, p := range m.stored() {
 		if _, found := p.fields[key]; !found && p.path == "" {
@@ -265,7 +267,8 @@ func (d *directory) biasText(config *modelConfig, s *set) (texts []string) {
 	return texts
 }
 
-// classHeads are the classes of models that end in a head of their own, with parts of the names of that head.
+// classHeads maps endings of class names to texts. The classes have a head of their own, and the names of its tensors
+// contain one of the texts.
 var classHeads = map[string][]string{
 	"ForSequenceClassification": {"score", "classif", "logits_proj", "summary"},
 	"ForTokenClassification":    {"score", "classif"},
@@ -298,7 +301,8 @@ func (d *directory) labelText(config *modelConfig, s *set) []string {
 	return nil
 }
 
-// classText returns the text of a finding if no tensor has a name of the head that the class in the config has.
+// classText returns the text of a finding if the class in the config has a head of its own, but no tensor has a name of
+// that head.
 func (d *directory) classText(config *modelConfig, s *set) []string {
 	if len(config.Architectures) == 0 || config.Remote {
 		return nil
@@ -388,7 +392,7 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	return nil
 }
 
-// judgeUntied notes a model of language whose head is neither stored nor tied to the embedding.
+// judgeUntied notes a language model whose head is neither stored nor tied to the embedding.
 func (d *directory) judgeUntied(config *modelConfig, s *set) {
 	embedding, _, found := d.embeddingOf(s, slices.Concat(embeddings, otherEmbeddings))
 	if !found || len(config.Architectures) == 0 || config.Remote {
@@ -415,9 +419,9 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 	d.noteConfig(s, "", text+", but "+quoted(head)+" is not stored")
 }
 
-// otherHead reports whether the head may be stored under another name, or quantised. Any tensor beside the layers
-// that has the shape of the embedding may be the head: transformers saves that of DeepSeek-V4 as head.weight. If
-// anyName is set, names that resemble that of a head count, too.
+// otherHead reports whether the head may be stored under another name, or quantised. Any tensor outside the layers that
+// has the shape of the embedding may be the head: transformers saves the head of DeepSeek-V4 as head.weight. If anyName
+// is true, a tensor whose name resembles that of a head may also be the head.
 func (d *directory) otherHead(s *set, embedding string, anyName bool) bool {
 	embedded, _ := d.info(s, embedding)
 	resembles := func(name string) bool {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// judgeCopies compares the copies of a tensor in holders with the one that Open returns.
+// judgeCopies compares the tensors that Open returns with copies of them in other files. holders maps tensors
+// to the files that hold them.
 func (d *directory) judgeCopies(s *set, holders map[string][]string) error {
 	var copies tally
 	why := make(map[string]string)
@@ -55,9 +56,9 @@ func (d *directory) judgeCopies(s *set, holders map[string][]string) error {
 // with it.
 const maxBeside = 100
 
-// judgeBeside compares files with the checkpoint next to them, which opens as main, and notes a finding if a
-// tensor differs. If whole is set, it also notes a tensor that the files lack. what completes "the files are …"
-// in the text.
+// judgeBeside compares files with the checkpoint next to them, which is opened by the name main, and notes a
+// finding if a tensor differs. If whole is true, it also notes a tensor that the files lack. what completes the
+// text "beside MAIN, FILES is …".
 func (d *directory) judgeBeside(where place, files []string, rule Rule, what, main string, whole bool) error {
 	if len(d.findings)-d.first >= maxBeside {
 		return nil
@@ -105,8 +106,8 @@ func (d *directory) judgeBeside(where place, files []string, rule Rule, what, ma
 	return nil
 }
 
-// judgeStrays compares the model with other files that mlx-lm reads, too: it reads all files that match
-// model*.safetensors.
+// judgeStrays compares the model with the other files that match model*.safetensors, because mlx-lm reads all
+// of them.
 func (d *directory) judgeStrays() error {
 	i := slices.IndexFunc(d.sets, func(s *set) bool { return s.stem == "model" && s.variant == "" && !s.torch })
 	if i < 0 || !d.has(configFile) {

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// classDefaults are the numbers that transformers takes for the keys that a config.json of a type lacks, as JSON, for
-// the architectures that have layouts. They decide shapes and names of tensors. tie_word_embeddings is listed where
-// it is false.
+// classDefaults maps values of model_type for which there is a layout to the numbers, as JSON, that transformers uses
+// for keys that a config.json lacks. It has the keys that decide shapes and names of tensors. tie_word_embeddings is
+// listed only if its default is false.
 var classDefaults = map[string]string{
 	"albert":              `{"vocab_size":30000,"hidden_size":4096,"num_hidden_layers":12,"num_attention_heads":64,"intermediate_size":16384,"embedding_size":128,"max_position_embeddings":512,"type_vocab_size":2}`,
 	"bart":                `{"vocab_size":50265,"d_model":1024,"encoder_layers":12,"decoder_layers":12,"encoder_ffn_dim":4096,"decoder_ffn_dim":4096}`,
@@ -79,7 +79,8 @@ var classDefaults = map[string]string{
 	"whisper":             `{"vocab_size":51865,"d_model":384,"encoder_layers":4,"decoder_layers":4,"encoder_ffn_dim":1536,"decoder_ffn_dim":1536,"max_source_positions":1500,"max_target_positions":448,"num_mel_bins":80}`,
 }
 
-// sameKeys lists keys that are names of one number. Transformers accepts several of them for some types.
+// sameKeys lists groups of keys that stand for the same number. For some types, transformers accepts several keys of
+// a group.
 var sameKeys = [][]string{
 	{"hidden_size", "n_embd", "n_embed", "d_model", "dim"},
 	{"num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"},
@@ -120,8 +121,8 @@ func completed(fields map[string]any) map[string]any {
 	return all
 }
 
-// notNumbers returns the keys of a config whose value is not a whole number although no model of its type is made
-// without it. Models may be made without a number of heads of keys, or a size of heads.
+// notNumbers returns the keys of a config whose value is not a whole number, although a model of its type cannot be
+// made without one. Only num_key_value_heads and head_dim may be null.
 func notNumbers(fields map[string]any) (keys []string) {
 	modelType, _ := fields["model_type"].(string)
 	defaults := defaultsOf(modelType)
@@ -147,7 +148,7 @@ func valueText(value any) string {
 	return cut(string(text))
 }
 
-// number returns a whole number of a config.
+// number returns a value of a config as an int. It returns false if the value is not a whole number.
 func number(v any) (int, bool) {
 	f, ok := v.(float64)
 	return int(f), ok && f == float64(int(f))

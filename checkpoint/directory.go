@@ -21,7 +21,7 @@ type checker struct {
 	root     string
 	findings []Finding
 	dirs     int                // number of directories that were judged
-	weights  bool               // whether one of them has weights
+	weights  bool               // whether one of these directories has weights
 	claimed  map[string]bool    // shards that indexes name
 	lists    map[string]listing // cached listings by directory
 
@@ -30,7 +30,7 @@ type checker struct {
 	heads map[string]*head // headers by file
 }
 
-// path returns the name of a file for the file system.
+// path returns the name in the file system for a name relative to the root.
 func (c *checker) path(name string) string { return c.in.Join(c.root, name) }
 
 // list returns the listing of a directory. It caches listings, because in a bucket each costs a request.
@@ -72,8 +72,8 @@ type directory struct {
 	first int // number of findings about other directories, which come first
 }
 
-// incomplete reports whether files of the directory are missing or unreadable. Then no finding can follow from
-// tensors that the other files lack.
+// incomplete reports whether files of the directory are missing or unreadable. Then tensors that the other files
+// lack prove nothing, since they may be in these files.
 func (d *directory) incomplete() bool {
 	return slices.ContainsFunc(d.findings[d.first:], func(f Finding) bool { return f.Rule == Missing || f.Rule == Unreadable })
 }
@@ -179,15 +179,15 @@ type head struct {
 // A place maps the name of each tensor of a checkpoint to the file that holds it.
 type place map[string]string
 
-// A set is the files of one checkpoint according to their names: a single file, an index and shards with the same
-// stem, variant and format.
+// A set holds the files that belong to one checkpoint, judging by their names: a single file, an index and shards
+// with the same stem, variant and format.
 type set struct {
 	stem, variant string
 	torch         bool // whether the files are of torch.save
 
 	single string                     // name of the single file, or ""
 	index  string                     // name of the index, or ""
-	shards map[variant.Shard][]string // sorted names of shards by save, which variant.Shard.Set returns
+	shards map[variant.Shard][]string // sorted names of shards, by the save to which they belong: see variant.Shard.Set
 
 	listed []string // shards that the index names; nil if there is no index, or if it cannot be read
 	where  place    // the files from which Open takes the tensors

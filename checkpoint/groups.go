@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// A group is a group of tensors of which a model of some architectures has all or none, such as a head that only
-// some classes have, or the embeddings of a tower.
+// A group lists tensors that a model of some architectures has either all of or none of. Examples are a head
+// that only some classes have, and the embeddings of a tower.
 type group struct {
 	types []string // values of model_type, in the config or in a config within it
 	names []string // names of the tensors after a common prefix
 }
 
-// groups are the groups of the architectures that have layouts. The table is made when it is needed first.
+// groups are the groups of the architectures that have layouts. The table is built on first use.
 var groups = sync.OnceValue(func() []group {
 	return []group{
 		{[]string{"bert", "albert", "roberta", "xlm-roberta", "camembert", "vit", "deit"}, below("pooler.", withBias("dense"))},
@@ -48,7 +48,7 @@ var groups = sync.OnceValue(func() []group {
 	}
 })
 
-// missingOfGroups returns the missing tensors of groups of which at least half of the tensors are stored.
+// missingOfGroups returns the missing tensors of those groups of which at least half is stored.
 func missingOfGroups(where place, configs []configPart) (names []string) {
 	for _, g := range groups() {
 		if !slices.ContainsFunc(configs, func(p configPart) bool { return slices.Contains(g.types, p.Type) }) {

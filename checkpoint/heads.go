@@ -19,9 +19,9 @@ import (
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// open opens a file with weights. The caller must call done at the end.
+// open opens a file with weights. The caller must call done when it no longer needs the file.
 func (c *checker) open(name string) (f *safetensors.File, done func() error, err error) {
-	file, size, err := osfile.OpenFS(c.in.FS, c.path(name)) // safetensors.OpenFS would ask first whether it is a directory
+	file, size, err := osfile.OpenFS(c.in.FS, c.path(name)) // safetensors.OpenFS would first check whether it is a directory
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,8 +119,8 @@ func (c *checker) readHeads(names []string) error {
 	return nil
 }
 
-// ofAnother reports whether err says that another program made a file in a directory below, such as metal/model.bin of
-// gpt-oss, and no library opens a file with that name there.
+// ofAnother reports whether a file in a subdirectory was made by another program, according to err, and no library
+// opens a file with that name there. An example is metal/model.bin of gpt-oss.
 func ofAnother(name string, err error) bool {
 	stem, is := strings.CutSuffix(path.Base(name), ".bin")
 	return is && strings.Contains(name, "/") && !slices.Contains(modelStems, stem) && errors.As(err, new(prefix.Foreign))
@@ -153,8 +153,8 @@ func isText(err error) bool {
 	return errors.As(err, &text) || errors.As(err, &link)
 }
 
-// difference returns the first of some tensors of both places whose shape or numbers differ between
-// them, and the reason; "" if there is none. It reads data only of tensors whose dtypes and shapes allow
+// difference returns the first of these tensors, which both places have, whose shape or numbers differ between the
+// places, and the reason. It returns "" if there is none. It reads data only of tensors whose dtypes and shapes allow
 // equal numbers.
 func (c *checker) difference(a, b place, names []string) (tensor, why string, err error) {
 	slices.Sort(names)
@@ -180,8 +180,8 @@ func (c *checker) difference(a, b place, names []string) (tensor, why string, er
 	return "", "", nil
 }
 
-// compareFiles compares tensors of two files: names[i] of the first with others[i] of the second. It returns
-// those of names whose numbers differ, at most the given number. It opens each file once.
+// compareFiles compares tensors of two files: names[i] of the first with others[i] of the second. It returns the
+// names, up to the limit most, of tensors whose numbers differ. It opens each file once.
 func (c *checker) compareFiles(first, second string, names, others []string, most int) (differing []string, err error) {
 	a, closeFirst, err := c.open(first)
 	if err != nil {

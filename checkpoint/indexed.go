@@ -45,8 +45,9 @@ func (d *directory) readIndex(s *set) error {
 	return d.judgeIndexed(s, x.Shards)
 }
 
-// judgeMetadata notes an index without an object of metadata: transformers and diffusers do not open it, and other
-// libraries do. A directory without a config is for neither of the two.
+// judgeMetadata notes an index without an object "metadata", which transformers and diffusers do not open,
+// although other libraries do. It ignores a directory without a config, because such a directory is for neither of
+// the two.
 func (d *directory) judgeMetadata(s *set) {
 	if s.stem != "adapter_model" && slices.Contains(knownStems, s.stem) && d.has(configFile) {
 		d.note(Unreadable, "", fmt.Sprintf("the index %s has no object \"metadata\", without which transformers and diffusers do not open it", quoted(d.at(s.index))), d.at(s.index))
@@ -95,7 +96,7 @@ func (d *directory) present(s *set) (there []string, err error) {
 // judgeIndexed compares an index with the shards that it names.
 func (d *directory) judgeIndexed(s *set, shards map[string]string) error {
 	var lacking, misplaced, unlisted tally
-	holders := make(map[string][]string) // shards that hold tensors which the index places elsewhere
+	holders := make(map[string][]string) // shards that hold a tensor although the index does not place it there
 	for _, shard := range s.listed {
 		h := d.heads[d.at(shard)]
 		if h == nil {

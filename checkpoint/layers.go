@@ -11,9 +11,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
 
-// A layout describes the layers of some architectures of transformers. All layers have the same
-// tensors, which no setting of the config removes. Architectures whose layers differ from each other
-// have no layout, such as hybrids and models that share keys and values between layers.
+// A layout describes the layers of some architectures of transformers. All layers have the same tensors, which no
+// setting of the config removes. Architectures whose layers differ from each other, such as hybrids and models that
+// share keys and values between layers, have no layout.
 type layout struct {
 	types []string // values of model_type
 	count string   // key of the config for the number of layers
@@ -61,7 +61,7 @@ func below(prefix string, names []string) []string {
 	return names
 }
 
-// layouts are the architectures whose layers are known. The table is made when it is needed first, as that of shapes.
+// layouts describe the architectures whose layers are known. Like shapes, the table is built on first use.
 var layouts = sync.OnceValue(func() []layout {
 	return []layout{
 		{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "ministral", "helium", "seed_oss", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"},
@@ -134,7 +134,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 			continue
 		}
 		known = true
-		stacks := l.stacks(where, config.Remote || where["fc.weight"] != "") // the latter is a draft model of EAGLE
+		stacks := l.stacks(where, config.Remote || where["fc.weight"] != "") // a model with fc.weight is a draft model of EAGLE
 		if len(stacks) > maxStacks {
 			continue
 		}
@@ -166,7 +166,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	}
 	if !quantised {
 		for _, name := range missingOfGroups(s.where, configs) {
-			missing[name] = !isOutput(name) || config.Tie == nil || !*config.Tie // a tied head has a bias of its own
+			missing[name] = !isOutput(name) || config.Tie == nil || !*config.Tie // a tied head has no weight of its own, but it has a bias
 		}
 	}
 	maps.DeleteFunc(missing, func(_ string, is bool) bool { return !is })
@@ -179,8 +179,9 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	return true
 }
 
-// partOf returns the config that describes a stack: the first of a type of the layout, or the one of these that is in
-// vision_config or belongs to the language model, if the text before the stack says the same. sure reports the latter.
+// partOf returns the config that describes a stack. Among the configs with a type of the layout, it prefers the one
+// that belongs to the same part of the model as the stack, judging by the text before the stack: vision_config, or the
+// config of the language model. If there is none, it returns the first config, and sure is false.
 func (l *layout) partOf(configs []configPart, prefix string) (part configPart, sure bool) {
 	found := false
 	for _, p := range configs {
@@ -293,13 +294,15 @@ func outer(prefix string) string {
 }
 
 // foreign reports whether a tensor of the layout is in no layer of a stack. In a model with several parts, such a stack
-// is another part, as the resampler of Idefics2 is, or has other names there, as the Qwen3-VL in Cosmos3 has.
+// belongs to another part, as the resampler of Idefics2 does, or its tensors have other names than usual, as those of
+// the Qwen3-VL in Cosmos3 do.
 func (l *layout) foreign(have stack) bool {
 	return slices.ContainsFunc(l.layer, func(rest string) bool { return len(have[rest]) == 0 })
 }
 
-// missing returns the tensors that a stack lacks, at most maxMissing. count is the number of its layers, or 0 if
-// the config does not specify it. Some layers of a quantised model may lack parts that others have.
+// missing returns the tensors that a stack lacks, at most maxMissing. count is the number of its layers, or 0 if the
+// config does not specify it. If the model is quantised, missing looks only for tensors of the layout, because some
+// layers may lack parts that others have.
 func (l *layout) missing(where place, prefix string, have stack, count int, quantised bool) (names []string) {
 	rests := slices.Clone(l.layer)
 	last := count - 1
@@ -330,7 +333,7 @@ func (l *layout) missing(where place, prefix string, have stack, count int, quan
 	return names
 }
 
-// isSingle reports whether a tensor may be in a single layer, or is a buffer that models compute.
+// isSingle reports whether a tensor may be in only one of the layers, or is a buffer that models compute.
 func isSingle(rest string) bool {
 	return isBuffer(rest) || strings.HasSuffix(rest, ".relative_attention_bias.weight") || strings.HasSuffix(rest, ".gamma") || strings.HasSuffix(rest, ".beta")
 }

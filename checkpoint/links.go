@@ -42,7 +42,7 @@ func leaves(in osfile.Tree, dir, name string) (to string, is bool) {
 		case part != "..":
 		case done == ".":
 			return to, true
-		default: // the directory above, once links have been followed
+		default: // the parent of the directory to which the links so far have led
 			done = path.Dir(done)
 			continue
 		}

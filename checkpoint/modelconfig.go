@@ -57,7 +57,7 @@ func (m *modelConfig) isDense() bool {
 }
 
 // parts returns the config and the configs within it, up to three levels down, that have a model_type. If the config
-// is one that transformers saves, which names a class, the parts have the numbers that their types have by default.
+// names a class, as configs that transformers saves do, the parts also have the default numbers of their types.
 func (m *modelConfig) parts() (parts []configPart) {
 	for _, p := range m.stored() {
 		if len(m.Architectures) > 0 && !m.Remote && !p.overridden {
@@ -89,7 +89,7 @@ func (m *modelConfig) stored() (parts []configPart) {
 	return parts
 }
 
-// own returns the fields of the config itself, as parts has them, or nil if it has no model_type.
+// own returns the fields of the config itself, as parts returns them, or nil if it has no model_type.
 func (m *modelConfig) own() map[string]any {
 	for _, p := range m.parts() {
 		if p.path == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
-// knownStems are the stems that transformers, diffusers and peft open.
+// knownStems are the stems in the names of the files that transformers, diffusers and peft open.
 var knownStems = []string{"model", "pytorch_model", "diffusion_pytorch_model", "adapter_model"}
 
 // nearStem matches the stems that file managers, browsers and people give to copies: "model (1)", "Model",

@@ -73,7 +73,7 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 }
 
 // judgeNoMethod notes a quantization_config without settings: transformers does not open such a model. It reports
-// whether it noted it.
+// whether it noted a finding.
 func (d *directory) judgeNoMethod(config *modelConfig, s *set) bool {
 	var settings map[string]any
 	if len(config.Architectures) == 0 || config.MLX != nil || config.Quantization == nil ||
@@ -84,8 +84,8 @@ func (d *directory) judgeNoMethod(config *modelConfig, s *set) bool {
 	return true
 }
 
-// packed returns the first tensor that GPTQ or AWQ has packed into integers, or "". Without a config, the number of bits of
-// its codes is unknown.
+// packed returns the first tensor that GPTQ or AWQ has packed into integers, or "". Such a tensor needs a config, because
+// nothing else specifies the number of bits of its codes.
 func packed(tensors map[string]safetensors.Tensor) string {
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		module, is := strings.CutSuffix(name, ".qweight")

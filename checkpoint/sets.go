@@ -11,8 +11,8 @@ import (
 // modelStems are the stems under which libraries save models by torch.save.
 var modelStems = []string{"pytorch_model", "adapter_model", "diffusion_pytorch_model"}
 
-// findSets groups the files of the directory into sets. Next to other sets, it leaves out files of torch.save that
-// are not models, such as the states of optimizers.
+// findSets groups the files of the directory into sets. If there are several sets, it leaves out files of
+// torch.save that are not models, such as the states of optimizers.
 func (d *directory) findSets() {
 	for _, name := range d.names {
 		if d.modes[name].IsDir() {
@@ -40,7 +40,8 @@ func (d *directory) findSets() {
 	})
 }
 
-// parts splits the name of a file with weights into its stem, its variant of, and the parts of a shard.
+// parts splits the name of a file with weights into the stem, the variant, which it returns as of, and for a
+// shard, the parts of the name that number it.
 func parts(name string, torch bool) (stem, of string, shard variant.Shard, isIndex bool) {
 	endings := safetensorsEndings
 	if torch {

@@ -70,8 +70,8 @@ func headsOf(count dim) dim {
 	}
 }
 
-// keyHeads is the number of heads of keys and values. If the config lacks it, some architectures have as many
-// as heads of queries; for the others, ok is false.
+// keyHeads is a dim: the number of heads for keys and values. If the config lacks it, some architectures use the
+// number of heads for queries; for the others, ok is false.
 func keyHeads(fields map[string]any) (int, bool) {
 	n, ok := key("num_key_value_heads")(fields)
 	modelType, _ := fields["model_type"].(string)
@@ -82,7 +82,7 @@ func keyHeads(fields map[string]any) (int, bool) {
 	return n, ok
 }
 
-// or returns a dim that is a, or b if the config lacks a number of a.
+// or returns a dim that is a, or b if the config lacks a number that a needs.
 func or(a, b dim) dim {
 	return func(fields map[string]any) (int, bool) {
 		if n, ok := a(fields); ok {
@@ -116,8 +116,8 @@ type shaped struct {
 	layer, model map[string][]dim
 }
 
-// shapes are the known shapes. Making the table takes a tenth of a millisecond, which programs that only open
-// files do not spend.
+// shapes are the known shapes. The table is built on first use: that takes a tenth of a millisecond, which
+// programs that only open files should not spend.
 var shapes = sync.OnceValue(func() []shaped {
 	return []shaped{
 		{append([]string{"mixtral", "qwen2_moe", "qwen3_moe"}, llamas...), map[string][]dim{
@@ -175,7 +175,7 @@ var shapes = sync.OnceValue(func() []shaped {
 })
 
 // judgeShapes notes the first tensor of a stack whose shape differs from the one that follows from the config, or
-// from its shape in another layer.
+// from the shape of the same tensor in another layer.
 func (d *directory) judgeShapes(l *layout, s *set, prefix string, have stack, fields map[string]any) {
 	modelType, _ := fields["model_type"].(string)
 	pruned, _ := fields["pruned_heads"].(map[string]any)

@@ -18,9 +18,9 @@ const (
 	maxPaths = 1 << 20 // largest number of paths with a number, in all names together
 )
 
-// judgeSiblings judges what holds for models of any architecture: each module has its weight, a bias fits its
-// weight, and each of many modules that are alike has the tensors that the others have. It does not judge
-// quantised models, since their modules have other parts, nor names beyond the limits.
+// judgeSiblings checks rules that hold for models of any architecture: each module has its weight, a bias fits its
+// weight, and each of many modules that are alike has the tensors that the others have. It does not judge quantised
+// models, since their modules have other parts, nor names beyond the limits.
 func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 	names := sortedNames(s.where)
 	if config.Quantization != nil || config.MLX != nil || !d.plain(s) || d.misfit(s, names) ||
@@ -103,16 +103,16 @@ func instancesOf(names []string) instances {
 	return in
 }
 
-// hasBiases reports whether a class of diffusers has a bias in each convolution, norm and embedding of a time, except
-// in some shortcuts.
+// hasBiases reports whether a class of diffusers has a bias in each convolution, norm and time embedding, except in
+// some shortcuts.
 func hasBiases(class string) bool {
 	return slices.Contains([]string{"UNet2DModel", "UNet2DConditionModel", "ControlNetModel", "VQModel", "AutoencoderKL"}, class)
 }
 
-// withBiases matches the weights of these modules.
+// withBiases matches the names of the weights of those modules that have a bias in the classes of hasBiases.
 var withBiases = lazyregexp.New(`(?:^|\.)(?:conv_(?:in|out|norm_out)|conv\d?|(?:post_)?quant_conv|norm\d?|group_norm|time_emb_proj|time_embedding\.linear_\d)\.weight$`)
 
-// biasless returns the bias that one of these modules lacks, or "".
+// biasless returns the bias that a module with a weight of withBiases lacks, or "".
 func biasless(names []string) string {
 	for _, name := range names {
 		if bias := strings.TrimSuffix(name, "weight") + "bias"; withBiases().MatchString(name) && !has(names, bias) {
@@ -186,8 +186,9 @@ func (in instances) oddOne(names []string) string {
 	return ""
 }
 
-// lostIn returns the only tensor that the instance odd lacks and all others have, or "" if they differ in another
-// way. An instance in the first or the last layer may lack a whole module, but not half of one.
+// lostIn returns the only tensor that the instance odd lacks and all others have, or "" if they differ in another way.
+// It also returns "" if an instance in the first or the last layer lacks a whole module, which is allowed, but not if
+// it lacks half of a module.
 func lostIn(names, paths []string, odd string) string {
 	have := restsBelow(names, odd)
 	lost := ""
@@ -259,8 +260,9 @@ func has(names []string, name string) bool {
 	return found
 }
 
-// numberHole returns the path of an expert that is missing between other experts, or of a layer that is missing
-// between as many layers as the config counts. It returns "" if there is none.
+// numberHole returns the path of the only expert that is missing between other experts, or of the only layer that is
+// missing in a stack, if the number of its last layer agrees with a number of layers in the config. It returns "" if
+// there is none.
 func numberHole(names []string, config *modelConfig) string {
 	stacks := make(map[string]map[int]bool)
 	for _, name := range names {

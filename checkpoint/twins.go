@@ -101,7 +101,7 @@ func isHead(name string) bool {
 }
 
 // tied reports whether a tensor that only the files of torch.save have equals a tensor that both sets have, and
-// the model may tie the two. Each tensor whose data it compares takes one from left; at 0 it returns false.
+// the model may tie the two. Each comparison of data decrements *left. When *left is 0, tied returns false.
 func (d *directory) tied(s, other *set, tensor string, config *modelConfig, left *int) (bool, error) {
 	if config.Tie != nil && !*config.Tie {
 		return false, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// judgeUnindexed judges a set that has no index, or one that cannot be read.
+// judgeUnindexed judges a set that has no index, or whose index cannot be read.
 func (d *directory) judgeUnindexed(s *set, rest [][]string) error {
 	rest = slices.DeleteFunc(rest, func(files []string) bool { // an index in a directory above names these files
 		return !slices.ContainsFunc(files, func(name string) bool { return !d.claimed[d.at(name)] })

@@ -24,8 +24,7 @@ func (d *directory) judgeVariants() {
 	}
 }
 
-// plainOf returns the set without a variant that belongs to a variant, or nil: the one of the same format, or else of the
-// other one.
+// plainOf returns the set without a variant that belongs to the variant s, or nil. It prefers the set of the same format.
 func (d *directory) plainOf(s *set) (plain *set) {
 	stem := strings.TrimPrefix(s.stem, "pytorch_")
 	for _, other := range d.sets {
@@ -36,9 +35,10 @@ func (d *directory) plainOf(s *set) (plain *set) {
 	return plain
 }
 
-// varies returns a tensor whose shape in a variant differs from its shape in the plain files, or which only one of
-// them has, and the reason. Tensors that only torch.save has may be tied to others. If each has tensors that the
-// other lacks, these do not count: versions of a library may name tensors differently.
+// varies returns a tensor whose shape in a variant differs from its shape in the plain files, or which only one of them
+// has, and the reason. It ignores tensors that only files of torch.save have, because they may be tied to others. If
+// each set has tensors that the other lacks, it ignores these as well, because versions of a library may name tensors
+// differently.
 func (d *directory) varies(plain, of *set) (tensor, why string) {
 	var only, more []string
 	aliasesOf, aliasesPlain := d.aliases(of), d.aliases(plain)

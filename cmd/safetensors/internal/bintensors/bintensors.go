@@ -5,8 +5,8 @@
 // little-endian uint64, the header in bincode, padded with spaces, then the data. The format has
 // neither a magic number nor a version, and there are two kinds of headers:
 //
-//	0.0.x:      metadata, the tensors, the number of the tensor of each name
-//	0.1 to 0.2: metadata, the name and the tensor in turn
+//	0.0.x:      metadata, all tensors, then each name with the number of its tensor
+//	0.1 to 0.2: metadata, then each tensor after its name
 //
 // Open distinguishes them by trying both: only the right kind uses exactly the bytes of the header
 // and passes all checks, which are the checks of safetensors. Write writes the newer kind.

@@ -10,16 +10,16 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A decoder reads the bincode of a header. Its methods panic with a broken, which parseHeader
-// recovers.
+// A decoder reads the bincode of a header. To report an error, its methods panic with a broken,
+// which parseHeader recovers.
 type decoder struct{ rest []byte }
 
 type broken struct{ error }
 
 func fail(format string, args ...any) { panic(broken{fmt.Errorf(format, args...)}) }
 
-// parseHeader reads a header of the kind that read reads, and checks it. data is the number of
-// bytes after the header.
+// parseHeader parses a header by calling read, which reads one kind of headers, and checks the
+// result. data is the number of bytes after the header.
 func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Header) (h *safetensors.Header, err error) {
 	d := &decoder{rest: text}
 	defer func() {
@@ -136,9 +136,9 @@ func (d *decoder) atMost(limit uint64, format string, args ...any) uint64 {
 	return n
 }
 
-// entries reads the number of entries that follow. The number is limited, because an entry takes 4
-// bytes in the file, but some hundred bytes in memory. The limit is about as many entries as fit a
-// header of safetensors.
+// entries reads the number of entries that follow. The number is limited, because an entry takes
+// only 4 bytes in the file, but about a hundred bytes in memory. The limit is about as many entries
+// as fit a header of safetensors.
 func (d *decoder) entries() uint64 {
 	const limit = 1 << 21
 	return d.atMost(limit, "%d entries, safetensors has room for %d", limit)

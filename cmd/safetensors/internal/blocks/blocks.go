@@ -16,19 +16,19 @@ const Elements = 2 << 20
 const Most = 8e12
 
 // Join returns a tensor with this shape, joined from blocks of at most Elements elements. makeBlock
-// makes one block: block has the ranges of its indices in the leading dimensions, and shape is its
-// shape.
+// makes one block. Its arguments are the ranges of the block's indices in the leading dimensions,
+// and the block's shape.
 func Join(shape []int, makeBlock func(block []safetensors.Range, shape []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
 	return JoinOf(Elements, shape, makeBlock)
 }
 
-// JoinOf is like Join, but blocks have at most most elements.
+// JoinOf is like Join, but uses most instead of Elements.
 func JoinOf(most int64, shape []int, makeBlock func(block []safetensors.Range, shape []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
 	return joinFrom(most, 0, nil, shape, makeBlock)
 }
 
-// joinFrom splits a block with more than most elements in dimension dim. If one index of dim
-// already has too many elements, it also splits the dimensions after dim.
+// joinFrom splits a block that exceeds the limit along the dimension dim. If a single index of this
+// dimension already has too many elements, it also splits the later dimensions.
 func joinFrom(most int64, dim int, block []safetensors.Range, shape []int, makeBlock func([]safetensors.Range, []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
 	if dim == len(shape) || slices.Contains(shape, 0) {
 		return makeBlock(block, shape)

@@ -176,9 +176,9 @@ func (s azureStore) delete(ctx context.Context, key string) error {
 	return refused(err)
 }
 
-// An azureUpload stages blocks. Azure removes blocks that no list names. All uploads of a blob
-// share one set of blocks, so the name of a block contains a random number that is different for
-// each upload.
+// An azureUpload stages blocks, and then commits a list of them. Azure removes blocks that no list
+// names. All uploads of a blob share one set of blocks, so the name of a block contains a random
+// number that is different for each upload.
 type azureUpload struct {
 	client *blockblob.Client
 	number uint64

@@ -25,17 +25,17 @@ import (
 // status. It may be used concurrently.
 type store interface {
 	// list returns one page of the objects whose keys start with prefix. The names of these objects
-	// are their keys. A key with a slash after the prefix is cut after the slash, and such an
-	// object has nothing but a name. The page starts after marker, which is "" for the first page,
-	// and for others the marker that the page before returned. next is nil for the last page. The
-	// list is consistent: it contains all objects that were written before.
+	// are their keys. A key with a slash after the prefix is cut off after that slash; its
+	// objectInfo has only a name. The page starts after marker, which is "" for the first page, and
+	// otherwise the result next of the previous page. next is nil for the last page. The list is
+	// consistent: it contains all objects that were written before.
 	list(ctx context.Context, prefix, marker string) (page []objectInfo, next *string, err error)
 
 	// head describes an object.
 	head(ctx context.Context, key string) (objectInfo, error)
 
 	// get returns n bytes of an object, from off on, or fewer at its end. sent is the Content-Range
-	// of the answer, and tag the present tag of the object.
+	// of the answer, and tag the current tag of the object.
 	get(ctx context.Context, key string, off, n int64) (body io.ReadCloser, sent, tag string, err error)
 
 	// put writes an object in one request. If isNew is true and there is an object with this key,
@@ -114,8 +114,7 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 // s3://arn:aws:s3:…/mine/key.
 var arn = lazyregexp.New(`^s3://arn:[^?]*?[:/](accesspoint|bucket)[:/][^:/?]+`)
 
-// options returns the values of the options in a query. An option that is not among known is an
-// error.
+// options returns the values of the options in a query. An unknown option is an error.
 func options(query url.Values, known ...string) (map[string]string, error) {
 	values := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
@@ -205,8 +204,8 @@ func (b *Bucket) Head(key string) error {
 	return b.fail(key, err)
 }
 
-// cleaning returns a Bucket for cleaning up. It has a minute, even after the context of b is
-// canceled.
+// cleaning returns a Bucket for cleaning up. Its requests may take a minute, even if the context of
+// b is already canceled.
 func (b *Bucket) cleaning() (*Bucket, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), time.Minute)
 	return &Bucket{ctx, b.store, b.url}, cancel
@@ -224,7 +223,7 @@ func (b *Bucket) Delete(key string) error {
 	return &Error{b.URL(key), err}
 }
 
-// Create writes a small object, unless there is an object with this key; then the error wraps
+// Create writes a small object. If there is already an object with this key, the error wraps
 // fs.ErrExist. If several processes create it at the same time, one of them succeeds. A store that
 // lacks this operation returns an error that wraps errors.ErrUnsupported, or replaces the object.
 func (b *Bucket) Create(key string, data []byte) error {

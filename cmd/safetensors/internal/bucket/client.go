@@ -16,8 +16,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
-// stall is the longest time for which a connection may receive nothing. S3 takes minutes to
-// complete an upload, and perhaps to store a part.
+// stall is the longest time for which a connection may receive nothing. It is long because S3 takes
+// minutes to complete an upload, and perhaps to store a part.
 var stall = 5 * time.Minute
 
 const (
@@ -123,8 +123,8 @@ func secrets(r *http.Request) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// hasSpelled reports whether a header has a name in exactly this spelling. Azure's client uses
-// small letters.
+// hasSpelled reports whether a header has a name in exactly this spelling. Azure's client writes
+// names of headers in lower case.
 func hasSpelled(header map[string][]string, name string) bool { return header[name] != nil }
 
 const (

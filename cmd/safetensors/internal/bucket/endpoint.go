@@ -22,8 +22,9 @@ func checkEndpoint(endpoint string) error {
 
 // anonymousTo returns the reason why requests to an endpoint must not carry credentials, or "" if
 // they may. It is called for an endpoint that the URL of an object chooses. Such a URL may come
-// from someone else, so credentials are sent only if the environment names the same scheme, host
-// and port in named. The reason mentions variable, which could name them. Even then, the endpoint
+// from someone else, so credentials are sent only if a URL in named has the same scheme, host and
+// port: these URLs come from the environment or a profile, or are the store's own. The reason
+// mentions variable, the environment variable that could name the endpoint. Even then, the endpoint
 // must be encrypted or on this machine.
 func anonymousTo(endpoint, variable string, named ...string) string {
 	for _, name := range named {
@@ -68,7 +69,7 @@ type unnamed struct {
 	reason string
 }
 
-// anonymously returns s, as an unnamed store unless reason is "".
+// anonymously returns s as an unnamed store, or s itself if reason is "".
 func anonymously(s store, reason string) store {
 	if reason == "" {
 		return s

@@ -56,8 +56,8 @@ func openGoogle(ctx context.Context, name string, query url.Values) (store, erro
 	}), &name, true}, reason), nil
 }
 
-// An asGoogle transport removes headers that only Amazon knows. It replaces the condition that
-// there is no such object with the header that Google uses for it.
+// An asGoogle transport removes headers that only Amazon knows. It replaces Amazon's header for the
+// condition that the object does not exist yet with Google's header.
 type asGoogle struct{ http.RoundTripper }
 
 func (t asGoogle) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -101,7 +101,7 @@ func retryer() aws.Retryer {
 	})
 }
 
-// refusedToken reports whether to ask for a token again after it was refused.
+// refusedToken reports whether to ask for a token again after a request for it was refused.
 func refusedToken(err error) aws.Ternary {
 	var token *oauth2.RetrieveError
 	if !errors.As(err, &token) {
@@ -175,7 +175,8 @@ func (s s3Store) put(ctx context.Context, key string, body []byte, isNew bool) e
 	return refused(err)
 }
 
-// errNotDone is the error of an upload whose answer does not come from the store.
+// errNotDone is the error of an upload whose answer has no ETag, so that it does not come from the
+// store.
 var errNotDone = errors.New("the answer does not confirm that the upload is complete")
 
 func (s s3Store) delete(ctx context.Context, key string) error {
@@ -236,8 +237,9 @@ func (u *s3Upload) complete(ctx context.Context, parts int) error {
 	return err
 }
 
-// completed reports whether the object is that of the upload. It relies on an ETag that is the MD5
-// sum of the parts' MD5 sums, and returns false for a store that computes ETags in another way.
+// completed reports whether the stored object is the result of the upload. It relies on an ETag
+// that is the MD5 sum of the parts' MD5 sums, and returns false for a store that computes ETags in
+// another way.
 func (u *s3Upload) completed(ctx context.Context, parts int) bool {
 	all := md5.New()
 	for _, p := range u.parts[:parts] {

@@ -18,10 +18,10 @@ const (
 	inFlight  = 4       // number of parts that are uploaded concurrently
 )
 
-// Write uploads the bytes that write writes, part by part while it writes. size is their number,
-// which may be slightly too small. The object appears when the upload is complete. After an error,
-// or if the context is canceled, the store has either no object or the previous one, and no part of
-// an upload.
+// Write calls the func write, and uploads the bytes that it writes, part by part while it is
+// running. size is the number of these bytes; it may be slightly too small. The object appears when
+// the upload is complete. After an error, or if the context is canceled, the store has either no
+// object or the previous one, and no part of an upload.
 func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) error {
 	r, w := io.Pipe()
 	ended := make(chan struct{})

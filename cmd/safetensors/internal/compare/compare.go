@@ -22,7 +22,7 @@ type Difference struct {
 	MaxAbsolute float64 // largest |a-b|; NaN if, for some element, only one of a and b is finite
 	MaxRelative float64 // largest |a-b|/|b| where b is not zero
 	Squares     float64 // sum of |a-b|² over all elements; NaN if MaxAbsolute is NaN
-	At          []int   // indices of the element with the largest |a-b|; nil if all are equal
+	At          []int   // indices of the element with the largest |a-b|; nil if |a-b| is 0 for all
 }
 
 // A Tolerance is the largest difference between equal elements: |a-b| ≤ Absolute + Relative×|b|.
@@ -68,9 +68,9 @@ type pair struct {
 	same      bool // whether both have the same dtype
 	tolerance Tolerance
 
-	idle  sync.Pool // of *memory
+	idle  sync.Pool // *memory values that no goroutine is using
 	mu    sync.Mutex
-	found Difference // without Squares
+	found Difference // result so far, without Squares
 	sums  []blockSums
 	equal []int64 // indices of the first elements of the blocks whose bytes are equal
 	at    int64   // index of the element with the largest difference so far, or -1
@@ -83,8 +83,8 @@ type blockSums struct {
 	squares, norm float64
 }
 
-// total adds the sums of all blocks so far, in the order of the blocks and not in that in which they
-// were compared: the order changes the last digits.
+// total adds the sums of all blocks so far, in the order of the blocks and not in the order in which
+// they were compared, because the order of additions affects the last digits.
 func (p *pair) total() (squares, norm float64) {
 	slices.SortFunc(p.sums, func(a, b blockSums) int { return cmp.Compare(a.first, b.first) })
 	for _, s := range p.sums {
@@ -127,7 +127,7 @@ func (m *memory) pick(width int) (n int64) {
 	return int64(k / width)
 }
 
-// word returns the first eight bytes of b, with zeros for those that b does not have.
+// word returns the first eight bytes of b as a number. It pads b with zeros if it is shorter.
 func word(b []byte) uint64 {
 	if len(b) < 8 {
 		var padded [8]byte
@@ -220,7 +220,7 @@ func (p *pair) addNorm(first, n int64) error {
 func exceeds(a, b float64) bool { return !(a <= b) && !math.IsNaN(b) }
 
 // compare compares the first n elements in m. at is the index of the element with the largest
-// difference, or -1 if all are equal.
+// difference, or -1 if all differences are 0.
 func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 	at = -1
 	u, v := m.elements[0], m.elements[1]

@@ -29,7 +29,7 @@ func init() { osfile.Instead = "write to - or to s3://BUCKET/KEY" }
 
 // A Destination is a place to which a checkpoint is written.
 type Destination interface {
-	// Free returns an error if a file must be replaced by a new checkpoint.
+	// Free returns an error if writing a checkpoint would replace a file.
 	Free() error
 
 	// Write writes a checkpoint. If it fails, the destination has no new file.
@@ -155,7 +155,8 @@ func (s single) Free() error {
 	return checkAbsent(s.name, err)
 }
 
-// checkAbsent returns an error unless err means that the file with this name does not exist.
+// checkAbsent returns an error unless err, the result of looking for the file with this name, means
+// that the file does not exist.
 func checkAbsent(name string, err error) error {
 	if err == nil {
 		err = fmt.Errorf("%s exists; --force replaces it", term.Name(name))
@@ -184,7 +185,7 @@ func Writing(data []byte) func(io.Writer) error {
 	}
 }
 
-// rename gives a file its name, and flushes the folder.
+// rename gives a temporary file its final name, and flushes the folder.
 func rename(temp, name string) error {
 	return osfile.Named(name, func() error { return osfile.Rename(temp, name) })
 }
@@ -196,7 +197,7 @@ type folder struct {
 	align    int // alignment of the data buffer in files with tensors, or 0
 }
 
-// Folder returns the folder of this machine with this name, even if it ends like the name of a
+// Folder returns the folder of this machine with this name, even if the name ends like that of a
 // file.
 func Folder(name string) Shared { return folder{name: name} }
 

@@ -121,5 +121,5 @@ func (o objects) Remove(name string) error {
 // rule.
 func (o objects) Sweep(...string) {}
 
-// AtOnce returns 1, because the parts of one shard are uploaded concurrently.
+// AtOnce returns 1, because the parts of one shard are already uploaded concurrently.
 func (o objects) AtOnce() int { return 1 }

@@ -63,7 +63,8 @@ func (s *Set) partials() (names []string) {
 	return names
 }
 
-// sweepPartials removes the partial files in a folder and their notes, except the files with the names keep.
+// sweepPartials removes the partial files in a folder and their notes, except the files listed in keep and their
+// notes.
 func (f folder) sweepPartials(keep []string) {
 	entries, err := osfile.ReadDir(f.name)
 	if err != nil {
@@ -80,8 +81,8 @@ func (f folder) sweepPartials(keep []string) {
 	}
 }
 
-// A note records how many bytes of a partial file are good, and their SHA-256. The sum is needed because a
-// file may have its size, but not its content, after a crash of the system.
+// A note records how many bytes of a partial file are good, and their SHA-256. The sum is needed because after a
+// crash of the system, a file may have the right size, but not the right content.
 type note struct {
 	Size int64
 	Sum  []byte
@@ -97,8 +98,8 @@ type partial struct {
 	noted  int64 // size in the last note
 }
 
-// openPartial opens or creates a partial file for writing at the end of its good bytes. If the name is taken by
-// a link, a pipe or anything else but a regular file, openPartial removes that first.
+// openPartial opens or creates a partial file for writing after its good bytes. If the name belongs to a link, a
+// pipe or anything else that is not a regular file, openPartial removes that first.
 func openPartial(name string, s *Source) (*partial, error) {
 	p := &partial{notes: name + ".note.tmp"}
 	for _, name := range []string{name, p.notes} {
@@ -181,8 +182,8 @@ func (p *partial) note() error {
 	return err
 }
 
-// writeFrom copies a remote file to its partial file, and returns the name of that. It continues an earlier
-// copy.
+// writeFrom copies a remote file to its partial file, and returns the name of the partial file. If there is an
+// earlier copy, it continues that.
 func (f folder) writeFrom(name string, s Shard) (temp string, err error) {
 	temp = filepath.Join(f.name, partialName(name, s))
 	err = goOn(temp, s.Source)

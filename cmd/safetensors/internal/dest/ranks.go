@@ -39,8 +39,8 @@ type ranks struct {
 	n int
 }
 
-// Lock does nothing. Write writes to another folder, and renames it to this one only if this one is
-// absent or empty.
+// Lock does nothing, because Write writes to another folder, and renames it to this one only if
+// this one is absent or empty.
 func (r ranks) Lock(bool) (unlock func(), err error) { return func() {}, nil }
 
 // Write writes to another folder, and renames it to this one when it is complete. This folder must

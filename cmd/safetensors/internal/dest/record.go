@@ -14,8 +14,8 @@ import (
 const recordName = ".safetensors-copy.json"
 
 // A record is stored in the folder while a Set is being written, for the next Set in case this one
-// is killed. It contains which shards are complete copies, and which files no checkpoint will need.
-// If Of is not nil, Done matters only to a Set with the same Record.
+// is killed. It lists the shards that are complete copies, and the files that no checkpoint will
+// need. If Of is not nil, Done matters only to a Set with the same Record.
 type record struct {
 	Of   []byte            // Record of the Set
 	Done map[string]string // maps the names of complete shards to their versions in the folder
@@ -26,8 +26,8 @@ type record struct {
 	New map[string]int64  `json:",omitempty"`
 }
 
-// readRecord returns the record in a folder, whose files are there. It returns a zero record if
-// there is none, or if another program has written the file.
+// readRecord returns the record in a folder. there describes the files in the folder. readRecord
+// returns a zero record if the folder has none, or if another program has written the file.
 func readRecord(to Shared, there map[string]Stored) (r record, err error) {
 	if _, found := there[recordName]; !found {
 		return record{}, nil

@@ -245,8 +245,9 @@ func (s *Set) index(names map[string]string) ([]byte, error) {
 }
 
 // commit makes new shards the checkpoint of the folder. It writes the index, and removes the single
-// file of an earlier checkpoint, which a reader would open before the index. If a call fails, the
-// store may still have done it, because the answer may be lost. So commit then looks at the folder.
+// file of an earlier checkpoint, which a reader would open before the index. A call that fails may
+// still have taken effect in a store, because only the answer may be lost. So after an error,
+// commit looks at the folder.
 func commit(to Shared, name string, index []byte, fresh []string, single bool) error {
 	if err := to.Put(name, index); err != nil {
 		now, readErr := to.Read(name, int64(len(index))+1)

@@ -22,8 +22,8 @@ type Shared interface {
 	Destination
 
 	// Lock prevents other processes from writing to the folder until unlock is called. If another
-	// process has locked it, Lock returns an error. If together is true, it does not exclude
-	// processes that also lock with together. In a bucket, and on a file system without locks, it
+	// process has locked it, Lock returns an error. If together is true, it does not exclude other
+	// processes that also set together. In a bucket, and on a file system without locks, it
 	// excludes no one.
 	Lock(together bool) (unlock func(), err error)
 
@@ -39,7 +39,7 @@ type Shared interface {
 	// Read returns the first n bytes of a file, or the whole file if it is shorter.
 	Read(name string, n int64) ([]byte, error)
 
-	// Create writes a small file, unless there is a file with this name; then the error wraps
+	// Create writes a small file. If there is already a file with this name, the error wraps
 	// fs.ErrExist. If several processes create it at the same time, one of them succeeds, and
 	// others see only the complete file. If the store lacks this operation, the error wraps
 	// errors.ErrUnsupported.
@@ -56,8 +56,8 @@ type Shared interface {
 	// Remove removes a file. It is not an error if the file does not exist.
 	Remove(name string) error
 
-	// Sweep removes temporary files of processes that were killed, except the partial files with
-	// the names keep. The caller must have locked the folder, so that no process still writes them.
+	// Sweep removes temporary files of processes that were killed, except the partial files listed
+	// in keep. The caller must have locked the folder, so that no process still writes them.
 	Sweep(keep ...string)
 
 	// PathOf returns the path of a file on this machine, or its URL.
@@ -76,11 +76,12 @@ type Stored struct {
 	Version string
 }
 
-// lockTries is the number of tries to lock a folder together with others, ten times a second: a
-// process that only sweeps the folder locks it for a moment.
+// lockTries is the number of tries to lock a folder together with others, ten times a second. One
+// try is not enough, because a process that only sweeps the folder locks it for a moment.
 const lockTries = 50
 
-// Lock creates the folder. If the folder is still empty, unlock removes it.
+// Lock creates the folder if it does not exist. If Lock has created it, and together is false,
+// unlock removes the folder again if it is still empty.
 func (f folder) Lock(together bool) (unlock func(), err error) {
 	_, err = osfile.Stat(f.name)
 	absent := errors.Is(err, fs.ErrNotExist)
@@ -146,7 +147,7 @@ func (f folder) place(name string) (string, error) {
 	return path, err
 }
 
-// Files changes the folder before it lists it if fresh is true, because a client of NFS returns a
+// Files, if fresh is true, changes the folder before it lists it, because a client of NFS returns a
 // cached list for up to a minute, unless it has changed the folder itself.
 func (f folder) Files(dir string, fresh bool) (map[string]Stored, error) {
 	if fresh {
@@ -275,7 +276,7 @@ func (f folder) WriteShard(name string, s Shard, metadata map[string]string, las
 	return nil
 }
 
-// writeCopy passes a *os.File to copyTo, so that the operating system can copy.
+// writeCopy passes an *os.File to copyTo, so that the operating system can do the copying.
 func writeCopy(name string, copyTo func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {

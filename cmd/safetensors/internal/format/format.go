@@ -129,8 +129,8 @@ func openTorch(r io.ReaderAt, size int64, key string) (*Contents, error) {
 	return &Contents{Tensors: maps.Collect(f.Tensors()), Metadata: f.Metadata(), Refused: refused}, nil
 }
 
-// Of returns the format in which to read a file. It recognizes the content, or else the name. It
-// fails if the content cannot be read.
+// Of returns the format in which to read a file. It decides by the content of the file, or else by
+// the name. It fails if the content cannot be read.
 func Of(r io.ReaderAt, size int64, name string) (*Format, error) {
 	content := &reader{ReaderAt: r}
 	for _, f := range Table {

@@ -23,7 +23,7 @@ type config struct {
 	FanInFanOut  bool            `json:"fan_in_fan_out"` // whether the weights of the base have the shape [in, out]
 	Parameters   []string        `json:"target_parameters"`
 
-	alphas, ranks []modulePattern // patterns in their order; the first that matches counts
+	alphas, ranks []modulePattern // patterns in the order of the file; the first that matches counts
 }
 
 type modulePattern struct {
@@ -126,7 +126,8 @@ func checkConfig(text []byte) error {
 	}
 }
 
-// valueOf returns the number of the first pattern that matches a module, or other if none does.
+// valueOf returns the number of the first pattern that matches a module, or the value other if none
+// does.
 func valueOf(patterns []modulePattern, module string, other *float64) *float64 {
 	for _, p := range patterns {
 		if p.module.MatchString(module) {

@@ -80,7 +80,7 @@ type Adapted struct {
 func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 	all := r.Tensors
 	changed := make(map[string]part)                         // maps the name of a tensor of the base to the part that changes it
-	for _, name := range slices.Sorted(maps.Keys(adapter)) { // in this order, a tensor that replaces one comes before updates of it
+	for _, name := range slices.Sorted(maps.Keys(adapter)) { // in this order, a tensor that replaces one of the base comes before the updates of the same one
 		p := partOf(name)
 		t, w, other := adapter[name], all[p.target], adapter[p.other]
 		before, twice := changed[p.target]

@@ -18,7 +18,7 @@ import (
 // A checkpoint maps the names of a model's tensors to the tensors.
 type checkpoint = map[string]safetensors.Tensor
 
-// A number is a type of the numbers with which merged tensors are computed.
+// A number is one of the types in which merged tensors are computed.
 type number interface{ float32 | float64 }
 
 // Linear returns the sum of models, each multiplied by its weight. The models must have tensors of
@@ -68,8 +68,8 @@ func checkSize(model checkpoint) error {
 	return nil
 }
 
-// A factorsOf is a func that returns a factor for each of the tensors with the same name, one for
-// each model.
+// A factorsOf is a func that returns the factors for the tensors that have the same name in all
+// models, one factor for each model.
 type factorsOf = func(tensors []safetensors.Tensor) ([]float64, error)
 
 // each merges the tensors of models by name. It checks first that the models fit together.
@@ -156,11 +156,11 @@ func combine(inputs []safetensors.Tensor, factors factorsOf, task bool) (safeten
 
 // blocks32 and blocks64 hold buffers of type *[2][]T, for a block of the base and of one other
 // input. All tensors of a job share them: if each tensor had a pool, the buffers of finished
-// tensors would stay until the second collection after.
+// tensors would stay in memory until the second garbage collection afterwards.
 var blocks32, blocks64 sync.Pool
 
-// combineAs computes in the arithmetic of T. One input after another is added, so that many take no
-// more memory than two.
+// combineAs computes in the arithmetic of T. It adds one input after another, so that many inputs
+// take no more memory than two.
 func combineAs[T number](inputs []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	once := sync.OnceValues(func() ([]float64, error) { return factors(inputs) })
 	memory := &blocks32
@@ -228,8 +228,8 @@ func Slerp(a, b checkpoint, t float64) (checkpoint, error) {
 	}, false)
 }
 
-// eachBlock divides two tensors into blocks of at most most elements, and calls f with each block
-// of a and the same block of b.
+// eachBlock divides two tensors into blocks with at most the given number of elements, and calls f
+// with each block of a and the same block of b.
 func eachBlock(most int64, a, b safetensors.Tensor, f func(a, b safetensors.Tensor) error) error {
 	_, err := blocks.JoinOf(most, a.Shape(), func(block []safetensors.Range, _ []int) (safetensors.Tensor, error) {
 		x, err := a.Slice(block...)

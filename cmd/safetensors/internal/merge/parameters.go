@@ -11,8 +11,8 @@ import (
 )
 
 // A wrapper holds the factors of the update of one parameter. peft wraps each parameter of a module
-// in a module of its own, nested in each other. So the names of the factors contain the depth of
-// the wrapper, and not the name of its parameter.
+// in a module of its own, and nests these wrappers. So the names of the factors depend on how deep
+// the wrapper is nested, and do not contain the name of its parameter.
 type wrapper struct {
 	name string // name of the tensor lora_A
 	a, b safetensors.Tensor

@@ -3,8 +3,8 @@
 //
 // Open and OpenNPY read only headers. A tensor reads the data of its array on demand. The most
 // recently read arrays of a compressed archive (numpy.savez_compressed) are held in memory, and so
-// are matrices in Fortran order while they are read. A large compressed array is refused if it
-// becomes so much smaller by compression that it cannot be weights.
+// are matrices in Fortran order while they are read. A large compressed array is refused if
+// compression has made it so much smaller that it cannot be weights.
 //
 // Arrays of objects, strings, dates, records and raw bytes are refused, and so are arrays for whose
 // type safetensors has no dtype. NumPy has no type for BF16 and for floats of up to 8 bits. So

@@ -39,7 +39,7 @@ type lists struct {
 	dtype safetensors.DType
 	shape []int
 	next  int    // index of the next element
-	begun []byte // first bytes of that element, if the last Write ended within it
+	begun []byte // first bytes of the next element, if the last Write ended within it
 }
 
 func (l *lists) Write(p []byte) (int, error) {

@@ -69,8 +69,8 @@ func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 	return nil, Refuse(fmt.Errorf("%s: the store has replaced a file that it should only have created, and parts rely on that", j.Name))
 }
 
-// occupied returns the error for a folder that holds a checkpoint, of which the file name is a
-// part.
+// occupied returns the error for a folder that holds a checkpoint, to which the file with this name
+// belongs.
 func (j *Job) occupied(name string) error {
 	return Refuse(fmt.Errorf("%s holds a checkpoint: %s", j.Name, name))
 }

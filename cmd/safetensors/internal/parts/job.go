@@ -58,8 +58,9 @@ type Result struct {
 	Complete bool     `json:"complete"` // whether the whole checkpoint is complete
 }
 
-// Do does a part. If it is killed at any point, it can be done again. It can also be done several
-// times concurrently, and after the checkpoint is complete.
+// Do writes the shards of the part, and completes the checkpoint if those of all parts are written.
+// If Do is killed at any point, it can be called again. It can also be called several times
+// concurrently, and after the checkpoint is complete.
 func (j *Job) Do() (*Result, error) {
 	if err := j.plan(); err != nil {
 		return nil, Refuse(err)
@@ -71,8 +72,8 @@ func (j *Job) Do() (*Result, error) {
 	return result, err
 }
 
-// together does a part whose plan is complete. Other parts may run at the same time, but no other
-// program that writes to the folder.
+// together does the work of Do once j.Plan is complete. It shares a lock of the folder with the
+// other parts, which may run at the same time; other programs that write to the folder may not.
 func (j *Job) together() (*Result, error) {
 	unlock, err := j.To.Lock(true)
 	if err != nil {

@@ -23,12 +23,12 @@ const PlanName = ".safetensors-plan.json"
 // planVersion is the version of the JSON of a Plan.
 const planVersion = 1
 
-// A Plan holds all that parts must agree about. It does not contain the number of parts, because
-// the shards are the same for any number.
+// A Plan holds everything that the parts must agree on. It does not contain the number of parts,
+// because the shards are the same for any number.
 type Plan struct {
 	Form    int                 `json:"plan"`    // planVersion
 	Command string              `json:"command"` // version of the command
-	Flags   map[string][]string `json:"flags"`   // flags that make a difference
+	Flags   map[string][]string `json:"flags"`   // flags that affect the bytes of the checkpoint
 	Source  []storage.Pin       `json:"source"`
 	Shards  []Shard             `json:"shards"` // sorted by name
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A NoMatch is the error for a Glob that matches none of some names.
+// A NoMatch is the error for a Glob that matches none of the names.
 type NoMatch struct {
 	Glob  Glob
 	names []string

@@ -12,9 +12,9 @@ import (
 )
 
 // A Glob selects names. In a Glob, * stands for any characters, ? for one character, and [a-z] for
-// one of several. A Glob without such characters also selects all names below it: model.layers.0
-// selects model.layers.0.mlp.weight. If it ends in a dot, as the completion of a shell may leave
-// it, it selects only the names below it.
+// one of several characters. A Glob without such characters also selects all names below it:
+// model.layers.0 selects model.layers.0.mlp.weight. If it ends in a dot, as the completion of a
+// shell may leave it, it selects only the names below it.
 type Glob struct {
 	text string
 	re   *regexp.Regexp

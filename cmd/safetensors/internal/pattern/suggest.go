@@ -9,7 +9,7 @@ import (
 // Suggest returns a question with the nearest of names, to be printed after a name that is not
 // among them: ", did you mean …?". It returns "" if none is near.
 func Suggest(name string, names []string) string {
-	best, distance := "", len(name)/3+1 // a candidate at a greater distance is a different name
+	best, distance := "", len(name)/3+1 // a candidate at this distance or a greater one is a different name
 	for _, candidate := range names {
 		if d := Distance(strings.ToLower(name), strings.ToLower(candidate), distance); d < distance {
 			best, distance = candidate, d
@@ -29,7 +29,7 @@ func Suggest(name string, names []string) string {
 }
 
 // Distance returns how many bytes must be inserted, removed or replaced to turn a into b
-// (Levenshtein, 1966). If that is most or more, it returns most.
+// (Levenshtein, 1966). If that number is at least the limit most, Distance returns the limit.
 func Distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

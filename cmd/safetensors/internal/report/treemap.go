@@ -54,7 +54,7 @@ type node struct {
 	label  string
 	bytes  int64
 	others bool   // whether it stands for several nodes that are too small to see
-	within string // name of the node that contains these
+	within string // name of the node that contains these small nodes
 }
 
 // node returns the node of a branch.
@@ -215,8 +215,8 @@ func worst(nodes []*node, scale, area, side float64) float64 {
 	return max(side*side*largest/(area*area), area*area/(side*side*smallest))
 }
 
-// visible returns the nodes below the node named within, sorted by size. It replaces nodes with
-// fewer bytes than least by one node.
+// visible returns nodes sorted by size. It replaces all nodes that are smaller than least bytes
+// with a single node. within is the name of the node that contains the nodes.
 func visible(nodes []*node, least float64, within string) []*node {
 	bySize := func(a, b *node) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), compareParts(a.label, b.label))

@@ -90,8 +90,8 @@ func (c *Checkpoint) take(f *safetensors.File) {
 	}
 }
 
-// OfTorch reports whether PyTorch has written the source, or one of several sources, in a format of
-// its own.
+// OfTorch reports whether PyTorch has written the source, or one of several sources, in one of
+// PyTorch's own formats.
 func (c *Checkpoint) OfTorch() bool {
 	return slices.ContainsFunc(c.Sources(), func(one *Checkpoint) bool {
 		return one.Joined || one.Format == format.Torch || one.Layout != nil && !one.Layout.Plain &&
@@ -100,7 +100,7 @@ func (c *Checkpoint) OfTorch() bool {
 }
 
 // Pins returns the pins of the files of a source, and of those files next to it that were read or
-// listed so far. It is an error if the source can change without a sign.
+// listed so far. It is an error if the source could change unnoticed.
 func (c *Checkpoint) Pins() (pins []storage.Pin, err error) {
 	for i, part := range c.Sources() {
 		own := part.pins

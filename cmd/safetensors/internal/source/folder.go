@@ -201,7 +201,7 @@ type Layout struct {
 // It returns nil if the names of the shards are unknown.
 func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 	l := &Layout{Shards: make(map[string]string), Plain: true}
-	lone := format.ModelFile // name of a file that has none
+	lone := format.ModelFile // name for a file that f.Headers returns without a name
 	if len(opened) == 1 {
 		lone = opened[0].Name
 	}

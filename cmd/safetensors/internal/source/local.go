@@ -67,7 +67,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 		return errNoPipe
 	case o.Variant != "":
 		return errNoVariants
-	case o.Local: // nobody may write to a pipe
+	case o.Local: // reading a pipe to which nobody writes would never end
 		return errNotLocal
 	}
 	f, err := localfile.OpenNamed(o.Context, name) // a pipe, such as <(curl …)

@@ -14,7 +14,8 @@ import (
 	"github.com/gosafetensors/safetensors/hub"
 )
 
-// directory returns the directory with a name, or nil if the name does not mean a directory.
+// directory returns the directory to which a name refers, or nil if the name does not refer to a
+// directory.
 func (o *Opener) directory(name string) (*storage.FS, error) {
 	name, err := localfile.Path(name)
 	if err != nil || name == "-" {
@@ -46,7 +47,8 @@ func (o *Opener) directory(name string) (*storage.FS, error) {
 }
 
 // Models returns the directories of the models in a directory, as checkpoint.Models does. It
-// returns none if the name does not mean a directory, or if there are no models in it.
+// returns none if the name does not refer to a directory, or if there are no models in the
+// directory.
 func (o *Opener) Models(name string) ([]string, error) {
 	fsys, err := o.directory(name)
 	if err != nil {
@@ -68,7 +70,7 @@ func (o *Opener) Models(name string) ([]string, error) {
 	return models, nil
 }
 
-// FolderOf returns the Folder of the directory with a name.
+// FolderOf returns the Folder of the directory to which a name refers.
 func (o *Opener) FolderOf(name string) (*storage.Folder, error) {
 	fsys, err := o.directory(name)
 	if err != nil {

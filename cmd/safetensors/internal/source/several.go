@@ -9,8 +9,8 @@ import (
 
 // Several returns one Checkpoint of all models of a directory, where opened[i] is the model in the directory
 // models[i]. Names of files, tensors and entries start with that directory, as in unet/conv_in.weight, unless it
-// is ".". The metadata is that of all models; if two have a value for a key, the first counts. Closing the
-// Checkpoint closes the models.
+// is ".". The metadata of all models is merged; if several models have a value for a key, the first value
+// counts. Closing the Checkpoint closes the models.
 func Several(name string, models []string, opened []*Checkpoint) *Checkpoint {
 	all := &Checkpoint{Name: name, parts: opened}
 	all.Tensors, all.Refused = make(map[string]safetensors.Tensor), make(map[string]error)

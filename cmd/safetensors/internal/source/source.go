@@ -132,7 +132,7 @@ func (o *Opener) openOne(name string) (*Checkpoint, error) {
 // patience is how long openOne waits for a source after the context is done.
 const patience = 500 * time.Millisecond
 
-// open opens a source. The form of its name selects how.
+// open opens a source. The form of its name decides how.
 func (o *Opener) open(c *Checkpoint, name string) error {
 	name, err := localfile.Path(name)
 	switch {

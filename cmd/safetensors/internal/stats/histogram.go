@@ -59,7 +59,7 @@ func newHistogram(least, most float64, counts []count) Histogram {
 		bucket := bucketOf(least*(1-share) + most*share) // most-least could overflow
 		edge := numbers.Float(math.Float32frombits(uint32(bucket) << 16))
 		if bucket == 0x8000|largest {
-			continue // the bin before also holds all values below this edge
+			continue // the previous bin also holds all values below this edge
 		}
 		if edge > h.Edges[len(h.Edges)-1] && edge < numbers.Float(most) { // the range may have fewer buckets than bins
 			h.Edges = append(h.Edges, edge)
@@ -70,7 +70,7 @@ func newHistogram(least, most float64, counts []count) Histogram {
 	h.Counts = make([]int64, len(starts))
 	bin := 0
 	for _, c := range counts {
-		at := ordered(c.code) // c mostly falls into the same bin as the bucket before
+		at := ordered(c.code) // c mostly falls into the same bin as the previous bucket
 		for at < starts[bin] {
 			bin--
 		}

@@ -87,7 +87,7 @@ type worker struct {
 	singles        []float32                       // elements of the current block, if its dtype is F32 or C64
 	numbers        []float64                       // elements of the current block, for other dtypes
 	counts         table                           // counts of the codes or the buckets of the current tensor
-	floats, others table                           // counts of the buckets of finished tensors, of float dtypes and of all others
+	floats, others table                           // counts of the buckets of finished tensors: of those with floats or complex numbers, and of all others
 	values         map[safetensors.DType][]float64 // numbers of all codes, by dtype
 }
 

@@ -27,7 +27,7 @@ type Folder struct {
 	fsys  *FS
 	whole bool // whether the source is the folder; otherwise it is a file, and its neighbors do not belong to it
 
-	repo, commit, dir string // place on the hub of the whole folder; "" if this folder is not a part of one
+	repo, commit, dir string // place of the whole folder on the hub; "" if this folder does not belong to a folder on the hub
 	partial           bool   // whether this folder is only a part of the whole folder
 
 	mu    sync.Mutex
@@ -71,7 +71,7 @@ func (f *Folder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// weights are the endings of files that contain tensors, or the places of tensors.
+// weights are the endings of files that contain tensors, or that specify the places of tensors.
 var weights = []string{
 	".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".npz", ".npy", ".bt",
 	".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
@@ -121,8 +121,8 @@ func (f *FS) Folder(whole bool) *Folder {
 }
 
 // CompleteFrom makes f complete: f is the part of a folder that was downloaded to the cache, and
-// the whole folder is dir in a repository on the hub, at a commit. If config.json is missing, or
-// the files are listed, missing files are read from the hub, unless it is offline.
+// the whole folder is the directory dir in a repository on the hub, at a commit. If config.json is
+// missing, or the files are listed, missing files are read from the hub, unless it is offline.
 func (f *Folder) CompleteFrom(repo, commit, dir string) { f.repo, f.commit, f.dir = repo, commit, dir }
 
 func (f *Folder) read(name string) ([]byte, error) {

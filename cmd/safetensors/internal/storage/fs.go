@@ -18,7 +18,7 @@ import (
 type FS struct {
 	session *Session
 	files   fs.FS
-	dir     string // name of the folder in files
+	dir     string // name of the folder in the file system files
 	local   bool   // whether dir is a path of this machine, in the form of the system
 	away    bool   // whether files of other formats are downloaded before they are read
 	listed  bool   // whether the folder can be listed

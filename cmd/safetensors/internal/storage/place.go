@@ -104,7 +104,7 @@ func notCached(repo, revision, file string, err error) error {
 	return &offlineError{fmt.Sprintf("HF_HUB_OFFLINE is set: %s is not in the cache %s", what, dir), err}
 }
 
-// An offlineError is an error with another text.
+// An offlineError gives an error another text.
 type offlineError struct {
 	text string
 	err  error

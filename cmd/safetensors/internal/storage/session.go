@@ -21,7 +21,7 @@ import (
 
 // A Session opens the files of one run of the command.
 type Session struct {
-	// Context ends all reads of files that were opened.
+	// Once Context is done, all reads of the opened files fail.
 	Context context.Context
 
 	// Through, unless nil, replaces each file system that the session opens. Tests use it to inject
@@ -44,8 +44,8 @@ type readable interface {
 }
 
 // A metered is a file that counts the bytes that are read. Its reads fail once the context is done:
-// that ends a writer that has no context. Its cost is too small to measure, because reads are
-// large.
+// that also stops copies by code that does not know the context. The cost of counting is too small
+// to measure, because reads are large.
 type metered struct {
 	readable
 	s *Session

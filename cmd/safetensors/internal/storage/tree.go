@@ -23,7 +23,8 @@ type Tree struct {
 	Files  []File   // sorted by name
 	Links  []string // links that were not followed, or lead nowhere
 
-	// Outside are files outside of the model to which links lead that were followed.
+	// Outside has the names of those files that are outside of the model, because a link that was
+	// followed leads there.
 	Outside []string
 
 	fsys   *FS
@@ -36,8 +37,8 @@ type Tree struct {
 const maxLinked = 10_000
 
 // Tree lists the files of a model: of a file or a folder on this machine, in a bucket or in the
-// cache of the hub, or of a file on a web server. Files for which skip returns true are left out,
-// and so are folders with all files in them. Symbolic links are followed if follow is true, and
+// cache of the hub, or of a file on a web server. Files and folders for which skip returns true are
+// left out, the folders with everything in them. Symbolic links are followed if follow is true, and
 // listed in Links otherwise. Pipes and other special files are an error.
 func (s *Session) Tree(name string, follow bool, skip func(name string) bool) (*Tree, error) {
 	t := &Tree{follow: follow, skip: skip}
@@ -152,7 +153,7 @@ func (t *Tree) add(name string, info fs.FileInfo) error {
 	return nil
 }
 
-// findOutside finds the files that are not in the folder root.
+// findOutside finds the files that a link places outside of the folder root.
 func (t *Tree) findOutside(root string) error {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 // patience is the time after which the progress of work is first shown.
 const patience = 500 * time.Millisecond
 
-// Progress shows how much of total is done, until stop is called. It draws a bar on a terminal. On
-// any other stream it prints a line now and then.
+// Progress shows how much of some work is done, until stop is called. total is the number of bytes
+// of the whole work, and done returns the number of those processed so far. It draws a bar on a
+// terminal. On any other stream it prints a line now and then.
 func Progress(w io.Writer, title string, total int64, done func() int64) (stop func()) {
 	return progress(w, title, total, done, Is(w))
 }

@@ -116,7 +116,7 @@ func Shape(dims []int) string {
 	return Quote(strings.ReplaceAll(fmt.Sprint(dims), " ", ","), ValueLimit)
 }
 
-// Plural formats a number of things: 1 tensor, 2 tensors.
+// Plural formats a number with its noun: 1 tensor, 2 tensors.
 func Plural(n int, thing string) string { return english.Plural(n, thing, "") }
 
 // columns returns the number of characters in a line of a terminal, or 80 if it is unknown.
