@@ -29,7 +29,7 @@ func parseFile(data []byte) (*File, error) {
 
 // Read reads a whole file, to the end of r, the counterpart of [Write]. Memory grows with
 // the bytes that arrive. If the header claims more bytes than this machine or its container has
-// memory, that is an error when more than 64 KiB of the data have arrived. Views stay valid after
+// memory, that is an error when 64 KiB of the data have arrived. Views stay valid after
 // Close. Errors of r are wrapped.
 func Read(r io.Reader) (*File, error) {
 	if r == nil {

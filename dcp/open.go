@@ -20,10 +20,10 @@ type Opener struct {
 	// Other checkpoints have no dicts, and ignore Key.
 	Key string
 
-	// Skip is called with the name of each entry that is left out, and the reason, in order. The
-	// entries are those of a .metadata, or of the files of torch.save. If why wraps
-	// [errors.ErrUnsupported], safetensors cannot represent the tensor, such as one of complex128;
-	// if Skip is nil, that is an error. Otherwise the entry is a Python object, such as the step.
+	// Skip is called with the name of each entry that is left out, and the reason. The entries are
+	// those of a .metadata, or of the files of torch.save. If why wraps [errors.ErrUnsupported],
+	// safetensors cannot represent the tensor, such as one of complex128; if Skip is nil, that is an
+	// error. Otherwise the entry is a Python object, such as the step.
 	Skip func(name string, why error)
 }
 

@@ -117,7 +117,7 @@ func (p *probe) checkEnd(size int64, comment int) error {
 		return cmp.Or(err, io.ErrUnexpectedEOF)
 	}
 	members, length, offset := binary.LittleEndian.Uint16(end[10:]), binary.LittleEndian.Uint32(end[12:]), binary.LittleEndian.Uint32(end[16:])
-	if members == full16 || length == full16 || offset == full32 { // then archive/zip takes the directory from the 64-bit record
+	if members == full16 || length == full16 || offset == full32 { // then archive/zip takes the directory from the 64-bit record; it compares the length with full16, too
 		return nil
 	}
 	if string(end64[:4]) != "PK\x06\x06" || binary.LittleEndian.Uint64(end64[32:]) != uint64(members) ||
