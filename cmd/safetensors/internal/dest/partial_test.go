@@ -137,3 +137,31 @@ func TestFewBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, entries)
 }
+
+// TestPartialErrors: a partial file that cannot be opened, and a source that has changed meanwhile, are errors, and
+// nothing stays. Few bytes have no note, which would be written with each piece.
+func TestPartialErrors(t *testing.T) {
+	b := &brokenSource{content: "content", end: -1}
+	shard := b.shard("v1", false)
+	dir := t.TempDir()
+	to := folder{name: dir}
+	occupied := filepath.Join(dir, partialName("x", shard))
+	require.NoError(t, os.MkdirAll(filepath.Join(occupied, "below"), 0o777))
+	require.ErrorContains(t, to.WriteShard("x", shard, nil, nil), "directory not empty")
+	require.NoFileExists(t, filepath.Join(dir, "x"))
+	require.NoError(t, os.RemoveAll(occupied))
+
+	require.ErrorIs(t, to.WriteShard("x", shard, nil, func() error { return errPulled }), errPulled)
+	require.Empty(t, must(os.ReadDir(dir)))
+
+	copyFrom := shard.Source.CopyFrom
+	shard.Source.CopyFrom = func(w io.Writer, off int64) error {
+		err := copyFrom(w, off)
+		require.NoFileExists(t, occupied+".note.tmp")
+		return err
+	}
+	asked := 0
+	require.NoError(t, to.WriteShard("x", shard, nil, func() error { asked++; return nil }))
+	require.Equal(t, 1, asked, "whether the source is unchanged")
+	require.Equal(t, "content", string(must(os.ReadFile(filepath.Join(dir, "x")))))
+}
