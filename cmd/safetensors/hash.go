@@ -15,13 +15,13 @@ import (
 func (c *command) hash() *cobra.Command {
 	var tensors, data bool
 	var part parts.Part
-	var except []string
+	var only, except []string
 	cmd := c.verb("hash SRC... [--tensors] [--part K/N] [--data] [--json]", "Print SHA-256 sums of files and of tensors", `
 The output is a manifest: for safetensors verify, and for sha256sum -c in the folder of
 the files. --tensors adds the sum of each tensor, in lines that sha256sum takes for
 comments. It covers dtype and shape, a newline and the bytes, so it stays the same when
-files are merged or split. A tensor that cannot be read is an error unless --except leaves
-it out.
+files are merged or split. A tensor that cannot be read is an error unless --only or
+--except leaves it out.
 
 --data prints the sum of the data of each safetensors file, without its header. It stays
 the same when metadata change. kohya's sd-scripts call it sshs_model_hash; Civitai shows
@@ -41,10 +41,12 @@ safetensors hash model > model.sha256
 safetensors hash --tensors model.safetensors
 (cd model && sha256sum -c ../model.sha256)
 `, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
-		selection, err := pattern.ParseSelection(nil, except)
+		selection, err := pattern.ParseSelection(only, except)
 		switch {
 		case err != nil:
 			return usageError{err}
+		case len(only) > 0 && !tensors:
+			return usage("--only needs --tensors")
 		case len(except) > 0 && !tensors:
 			return usage("--except needs --tensors")
 		case data && (tensors || part.N > 1):
@@ -57,6 +59,7 @@ safetensors hash --tensors model.safetensors
 	cmd.Flags().Var(&part, "part", "print the sums of part `K/N` only")
 	cmd.Flags().BoolVar(&data, "data", false, "print the sums of the data without the headers")
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
+	cmd.Flags().StringArrayVar(&only, "only", nil, "with --tensors: print the sums of only those tensors that match `PATTERN`")
 	cmd.Flags().StringArrayVar(&except, "except", nil, "with --tensors: leave out tensors that match `PATTERN`")
 	return cmd
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -20,14 +21,14 @@ import (
 
 func (c *command) verify() *cobra.Command {
 	var tensors bool
-	var except []string
+	var only, except []string
 	var signed signature
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
 Files are found by their names in SRC. A file of SRC that the manifest lacks is reported,
 unless the manifest lists no files; the same holds for tensors. When tensors are compared,
-a tensor that cannot be read is an error unless --except leaves it out.
+a tensor that cannot be read is an error unless --only or --except leaves it out.
 
 A signature is one of OpenSSF Model Signing, made with a key or a certificate. All files
 of SRC are compared, also those without tensors. SRC is a file, a folder, either of them
@@ -62,6 +63,8 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		switch {
 		case c.opener.Key != "" && signed.given():
 			return usage("--key is for PyTorch files; the key of a signature is --public-key %s", term.Name(c.opener.Key))
+		case len(only) > 0 && (onHub || signed.given()):
+			return usage("--only can be used only with a MANIFEST")
 		case len(except) > 0 && (onHub || signed.given()):
 			return usage("--except can be used only with a MANIFEST")
 		case c.opener.Variant != "" && (onHub || signed.given()):
@@ -75,7 +78,7 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		case signed.given():
 			return c.verifySignature(args[0], signed)
 		case len(args) == 2:
-			selection, err := pattern.ParseSelection(nil, except)
+			selection, err := pattern.ParseSelection(only, except)
 			if err != nil {
 				return usageError{err}
 			}
@@ -84,6 +87,7 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		return usage("expected a MANIFEST, --signature or --hub")
 	})
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "with a MANIFEST: compare only tensors, so that files may be merged or split")
+	cmd.Flags().StringArrayVar(&only, "only", nil, "with a MANIFEST: compare only those tensors that match `PATTERN`")
 	cmd.Flags().StringArrayVar(&except, "except", nil, "with a MANIFEST: leave out tensors that match `PATTERN`")
 	cmd.Flags().StringVar(&hub, "hub", "", "compare with the sums of the repository `OWNER/NAME[@REVISION]` on the hub")
 	signed.add(cmd.Flags())
@@ -216,7 +220,11 @@ func (c *command) tensorsToVerify(src *source.Checkpoint, want *manifest.Manifes
 		selected[name] = true
 	}
 	want.Tensors = slices.DeleteFunc(want.Tensors, func(e manifest.Entry) bool { return !selected[e.Name] })
-	return slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !selected[name] }), nil
+	order := slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !selected[name] })
+	if len(want.Tensors) == 0 && len(order) > 0 { // otherwise nothing would be compared
+		return nil, errors.New("the manifest has no sum of a selected tensor")
+	}
+	return order, nil
 }
 
 // listed returns the files of a source that have these names. sha256sum also lists files next to
