@@ -97,6 +97,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err := cmp.Or(noPattern, noRename); err != nil {
 		return usageError{err}
 	}
+	c.opener.KeyOfSome = true
 	a, sizeA, err := c.openAll(nameA, c.opener.OpenRead)
 	if err != nil {
 		return err
@@ -107,6 +108,9 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 		return err
 	}
 	defer b.Close()
+	if err := c.opener.CheckKey(a, b); err != nil {
+		return err
+	}
 	codesA, errA := hasCodes(a, a.Order)
 	codesB, errB := hasCodes(b, b.Order)
 	if err := cmp.Or(errA, errB); err != nil {

@@ -141,6 +141,7 @@ func (c *command) mergeModels(names []string, name string, f *mergeFlags) error 
 	if err != nil {
 		return err
 	}
+	c.opener.KeyOfSome = true
 	var models []*source.Checkpoint
 	read := int64(0)
 	for _, name := range append(names[:len(names):len(names)], f.adapters...) {
@@ -151,6 +152,9 @@ func (c *command) mergeModels(names []string, name string, f *mergeFlags) error 
 		defer src.Close()
 		models = append(models, src)
 		read += src.Size()
+	}
+	if err := c.opener.CheckKey(models...); err != nil {
+		return err
 	}
 	w, err := jobOf(models[0], &f.copyFlags)
 	if err == nil {

@@ -37,6 +37,10 @@ type Opener struct {
 	// Key selects the tensors of PyTorch files that contain several dicts of tensors.
 	Key string
 
+	// KeyOfSome accepts sources without dicts although Key is set, for a verb that calls CheckKey
+	// with all its sources.
+	KeyOfSome bool
+
 	// Variant, unless "", selects the files of a variant in folders, such as fp16.
 	Variant string
 
@@ -226,6 +230,9 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 	if !c.Joined {
 		c.Layout = layoutOf(f, name, c.Files)
 	}
+	if c.Layout != nil && c.Layout.Plain {
+		return o.checkKey("these are safetensors files")
+	}
 	return nil
 }
 
@@ -272,10 +279,11 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	c.Format = is
 	if c.Format.Open == nil {
 		f, err := safetensors.NewFile(r, size)
-		if err == nil {
-			c.take(f)
+		if err != nil {
+			return err
 		}
-		return err
+		c.take(f)
+		return o.checkKey("this is a " + is.Name)
 	}
 	read, err := c.Format.Open(r, size, o.Key)
 	if err != nil {
@@ -283,7 +291,27 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	}
 	c.Contents = *read
 	c.Order = slices.Sorted(maps.Keys(c.Tensors))
-	return nil
+	if is == format.Torch {
+		return nil
+	}
+	return o.checkKey("this is a " + is.Name)
+}
+
+// CheckKey returns an error if Key is set, and none of several sources is of PyTorch.
+func (o *Opener) CheckKey(sources ...*Checkpoint) error {
+	if o.Key == "" || slices.ContainsFunc(sources, (*Checkpoint).OfTorch) {
+		return nil
+	}
+	return errors.New("--key selects a dict of a PyTorch file, and no source is one")
+}
+
+// checkKey returns an error for a source without dicts, if Key would have to select one. The error
+// contains what the source is.
+func (o *Opener) checkKey(what string) error {
+	if o.Key == "" || o.KeyOfSome {
+		return nil
+	}
+	return fmt.Errorf("--key selects a dict of a PyTorch file, and %s", what)
 }
 
 // wrongKind returns the error of opening a file that has the name of a format, but not its content.
@@ -319,6 +347,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 	all := &Checkpoint{Name: strings.Join(names, " ")}
 	all.Tensors, all.Refused = make(map[string]safetensors.Tensor), make(map[string]error)
 	from := make(map[string]string)
+	o.KeyOfSome = true
 	for _, name := range names {
 		c, err := o.openOne(name)
 		if err != nil {
@@ -344,6 +373,10 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 			maps.Copy(merged, all.Metadata)
 			all.Metadata = merged
 		}
+	}
+	if err := o.CheckKey(all); err != nil {
+		all.Close()
+		return nil, err
 	}
 	return all, nil
 }
