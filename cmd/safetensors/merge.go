@@ -32,6 +32,8 @@ func (c *command) merge() *cobra.Command {
 	var f mergeFlags
 	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [flags]",
 		"Merge models with each other, or adapters into a model", `
+To join shards or files with different tensors, use cp.
+
 --lora adds adapters of the Python package peft to one model: W + scale*B*A.
 
 Without --lora, all models must have the same tensors, of the same shapes. METHOD is
@@ -55,8 +57,8 @@ safetensors merge base math code both --method task --weights 0.7,0.5
 		})
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model")
-	flags.StringVar(&f.method, "method", "linear", "the `METHOD`: linear, slerp or task")
-	flags.StringVar(&f.weights, "weights", "", "the weights of the models: `W,...`")
+	flags.StringVar(&f.method, "method", "linear", "merge by `METHOD`: linear, slerp or task")
+	flags.StringVar(&f.weights, "weights", "", "the weights `W,...` of the models, as 0.6,0.4")
 	flags.BoolVar(&f.normalize, "normalize", false, "divide the weights of linear by their sum")
 	f.addTo(flags)
 	cmd.MarkFlagsMutuallyExclusive("lora", "method")
@@ -179,6 +181,11 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 			return fmt.Errorf("%s is an adapter, not a model: --lora merges it into one", storage.Shown(m.Name))
 		}
 	}
+	for _, m := range models[1:n] {
+		if disjoint(models[0], m) {
+			return fmt.Errorf("%s and %s have no tensor in common; to join shards or files: cp SRC... DST", storage.Shown(models[0].Name), storage.Shown(m.Name))
+		}
+	}
 	parts, err := takeParts(models[:n])
 	if err != nil {
 		return err
@@ -196,6 +203,15 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 	maps.Copy(tensors, parts)
 	w.src.Tensors, w.made = tensors, true
 	return nil
+}
+
+// disjoint reports whether two models have no tensor in common, although they have tensors.
+func disjoint(a, b *source.Checkpoint) bool {
+	common := slices.ContainsFunc(b.Order, func(name string) bool {
+		_, ok := a.Tensors[name]
+		return ok
+	})
+	return !common && len(a.Order)+len(b.Order) > 0
 }
 
 // widen converts the tensors that --dtype converts to float32 first, so that the merged tensors are
