@@ -47,6 +47,7 @@ type command struct {
 	page   string   // name of the page to draw, or ""
 	args   []string // the command line
 	begun  bool     // whether the command line was accepted
+	noVerb error    // error for the verb of a command line that asks for help
 }
 
 // interruptible returns a context that ends with the first signal that asks the program to end. The
@@ -116,8 +117,11 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 		Example:               "  " + strings.ReplaceAll(strings.TrimSpace(examples), "\n", "\n  "),
 		Args:                  args,
 		DisableFlagsInUseLine: true,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			c.begun = true
+			if err := checkValues(cmd.Flags()); err != nil {
+				return err
+			}
 			if err := c.checkPage(); err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 
 // copyFlags are the flags of cp as given, and their parsed values, which check sets.
 type copyFlags struct {
-	dtype            string
+	dtypes           []string
 	only, except     []string
 	renames          []string
 	dequantize       string
@@ -40,7 +40,7 @@ type copyFlags struct {
 // addTo adds the flags that cp and merge have in common.
 func (f *copyFlags) addTo(flags *pflag.FlagSet) {
 	f.given = flags
-	flags.StringVar(&f.dtype, "dtype", "", "convert F64, F32, F16 and BF16 tensors to `DTYPE`, or FROM=TO,... of any float dtypes; bf16,f32=f32 leaves F32 as it is")
+	flags.StringArrayVar(&f.dtypes, "dtype", nil, "convert F64, F32, F16 and BF16 tensors to `DTYPE`, or FROM=TO,... of any float dtypes; bf16,f32=f32 leaves F32 as it is")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
 	flags.BoolVar(&f.withFiles, "with-files", false, "copy the small files next to the weights, too: configuration, tokenizers")
 	flags.BoolVar(&f.force, "force", false, "replace DST")
@@ -56,7 +56,7 @@ func (f *copyFlags) check() error {
 	var errs [5]error
 	f.selection, errs[0] = pattern.ParseSelection(f.only, f.except)
 	f.renaming, errs[1] = pattern.Each(f.renames, pattern.ParseRename)
-	f.conversions, errs[2] = parseConversions(f.dtype)
+	f.conversions, errs[2] = parseConversions(strings.Join(f.dtypes, ","))
 	f.pairs, errs[3] = parsePairs(f.meta)
 	f.targeted, errs[4] = pattern.ParseSelection(f.targets, nil)
 	var noDType error
@@ -90,9 +90,9 @@ var schemes = map[string]quant.Scheme{
 	"int4": "int4", "int8": "int8",
 }
 
-// parseConversions parses the value of --dtype. A single dtype converts only floats that are
-// numbers without scales, because narrower floats come with scales. A pair FROM=TO overrides it,
-// wherever it stands.
+// parseConversions parses the values of --dtype, joined with commas. A single dtype converts only
+// floats that are numbers without scales, because narrower floats come with scales. A pair FROM=TO
+// overrides it, wherever it stands.
 func parseConversions(text string) (map[safetensors.DType]safetensors.DType, error) {
 	convert := make(map[safetensors.DType]safetensors.DType)
 	if text == "" {

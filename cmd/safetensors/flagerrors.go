@@ -27,6 +27,11 @@ var noNumber = lazyregexp.New(`(?s)^invalid argument (".*") for "(?:-., )?--([\w
 // flagError returns the error of package pflag in the words of this program, with the flag that was
 // meant. line is the command line.
 func flagError(cmd *cobra.Command, err error, line []string) error {
+	if !cmd.HasParent() { // a word before the flag is not a verb: package cobra would have found it
+		if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+			return err
+		}
+	}
 	if m := noNumber().FindStringSubmatch(err.Error()); m != nil {
 		kind := "a number"
 		if f := cmd.Flags().Lookup(m[2]); f != nil && f.Value.Type() == "int" {
@@ -46,6 +51,48 @@ func flagError(cmd *cobra.Command, err error, line []string) error {
 		return usage("%w: it follows the verb, as in safetensors %s --%s", err, verb, name)
 	}
 	return usage("%w%s", err, suggestFlag(cmd, name))
+}
+
+// A single is the value of a flag that may be given once. It counts how often it is given.
+type single struct {
+	pflag.Value
+	given int
+}
+
+func (s *single) Set(text string) error {
+	s.given++
+	return s.Value.Set(text)
+}
+
+// once makes checkValues refuse a second value of a flag, which would replace the first. Flags with
+// several values, and flags without a value, may be repeated.
+func once(f *pflag.Flag) {
+	if _, several := f.Value.(pflag.SliceValue); !several && f.NoOptDefVal == "" {
+		f.Value = &single{Value: f.Value}
+	}
+}
+
+// valuesOf returns the values of a flag.
+func valuesOf(f *pflag.Flag) []string {
+	if several, ok := f.Value.(pflag.SliceValue); ok {
+		return several.GetSlice()
+	}
+	return []string{f.Value.String()}
+}
+
+// checkValues returns an error if the value of a flag is empty, as when a variable of a shell is not
+// set, or if a flag with a single value is given twice. Names of tensors and keys of metadata may be
+// empty.
+func checkValues(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		kind, _ := pflag.UnquoteUsage(f)
+		if s, ok := f.Value.(*single); ok && s.given > 1 {
+			err = usage("--%s is given twice", f.Name)
+		} else if slices.Contains(valuesOf(f), "") && kind != "PATTERN" && kind != "KEY" {
+			err = usage("--%s: its value is empty", f.Name)
+		}
+	})
+	return err
 }
 
 // verbWith returns a verb that has a flag, if cmd is the program itself: preferably a verb in the
@@ -106,7 +153,12 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 			names = append(names, "--"+f.Name)
 		}
 	})
-	if len(name) < 2 {
+	switch {
+	case cmd.Name() == "meta" && name == "get":
+		return "; meta SRC prints all keys"
+	case cmd.Name() == "meta" && (name == "set" || name == "add"):
+		return "; write KEY=VALUE without a flag"
+	case len(name) < 2:
 		return ""
 	}
 	return pattern.Suggest("--"+name, names)
@@ -116,12 +168,8 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 // does not expect one: its own value was left out. It returns "" if there is none.
 func takenBy(cmd *cobra.Command) (text string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		values := []string{f.Value.String()}
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			values = list.GetSlice()
-		}
 		kind, _ := pflag.UnquoteUsage(f)
-		for _, value := range values {
+		for _, value := range valuesOf(f) {
 			if _, err := os.Stat(value); err == nil && text == "" && slices.Contains([]string{"DTYPE", "PATTERN", "SCHEME", "SIZE", "RANGES"}, kind) {
 				text = fmt.Sprintf("; --%s has taken %s as its %s", f.Name, term.Name(value), kind)
 			}

@@ -62,6 +62,9 @@ func parsePairs(args []string) (map[string]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("%q is not KEY=VALUE", arg)
 		}
+		if key == "" {
+			return nil, fmt.Errorf("%q has an empty key: expected KEY=VALUE", arg)
+		}
 		pairs[key] = value
 	}
 	return pairs, nil

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func (c *command) ls() *cobra.Command {
@@ -38,6 +37,7 @@ safetensors ls --json s3://models/llama | jq .total.parameters
 		return c.list(args, f)
 	})
 	flags := cmd.Flags()
+	f.given = flags
 	flags.StringArrayVar(&f.only, "only", nil, "list only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it; may be repeated")
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringVar(&f.sort, "sort", "", "order tensors by `ORDER`: size, the largest first, or name, with numbers as numbers")
@@ -52,6 +52,7 @@ type listFlags struct {
 	sort   string
 	tree   bool
 	depth  int
+	given  *pflag.FlagSet // the flags that are set
 
 	selection pattern.Selection // parsed value of only and except
 }
@@ -63,15 +64,19 @@ func (c *command) list(names []string, f listFlags) (err error) {
 		return usageError{err}
 	case f.sort != "" && f.sort != "size" && f.sort != "name":
 		return usage("--sort %s: expected size or name", f.sort)
-	case f.depth < 0:
-		return usage("--depth %d: expected a positive number", f.depth)
+	case f.given.Changed("depth") && f.depth < 1:
+		return usage("--depth %d: expected 1 or more", f.depth)
 	}
 	f.tree = f.tree || f.depth > 0
 	var errs []error
 	listed := 0
+	var first *listing // the first source, if it was listed
 	for i, name := range names {
 		l, err := c.listing(name, f)
-		if err != nil && i > 0 && errors.Is(err, fs.ErrNotExist) && !storage.IsURL(name) && !strings.Contains(name, "/") && format.ByName(name) == nil {
+		if i == 0 {
+			first = l
+		}
+		if errors.Is(err, fs.ErrNotExist) && first.matches(name) {
 			err = fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(names[0]), term.Name(name))
 		}
 		if err != nil {
@@ -104,6 +109,12 @@ type listing struct {
 	Total    total             `json:"total"`    // total over all dtypes
 
 	Quantised []quantisedTotal `json:"quantised,omitempty"`
+}
+
+// matches reports whether a pattern selects one of the tensors. It is false for a nil listing.
+func (l *listing) matches(text string) bool {
+	glob, err := pattern.ParseGlob(text)
+	return l != nil && err == nil && slices.ContainsFunc(l.Tensors, func(t listed) bool { return glob.Matches(t.Name) })
 }
 
 func (c *command) listing(name string, f listFlags) (*listing, error) {

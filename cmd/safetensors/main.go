@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -53,6 +54,7 @@ func runThrough(through func(fs.FS) fs.FS, args []string, stdin io.Reader, stdou
 	root.SetOut(c.out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	err = cmp.Or(err, c.noVerb)
 	if flushed := c.out.Flush(); err == nil && flushed != nil {
 		c.begun, err = true, flushed // a failed write is not an error of the command line, even for --help
 	}

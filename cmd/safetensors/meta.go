@@ -36,7 +36,7 @@ safetensors meta model.safetensors license=mit --delete format --in-place
 `, arguments(1, -1), func(args []string) error {
 		pairs, err := parsePairs(args[1:])
 		if err != nil {
-			return usageError{err}
+			return usage("%w; meta SRC prints all keys", err)
 		}
 		return c.changeMeta(args[0], pairs, remove, inPlace)
 	})

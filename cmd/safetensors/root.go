@@ -47,8 +47,17 @@ func (c *command) root() *cobra.Command {
 		for _, verb := range cmd.Commands() {
 			verbs = append(verbs, verb.Name())
 		}
-		return usage("there is no command %q%s", args[0], suggestVerb(args[0], verbs))
+		return usage("there is no verb %q%s", args[0], suggestVerb(args[0], verbs))
 	}
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd == root {
+			c.noVerb = root.ValidateArgs(root.Flags().Args())
+		}
+		if c.noVerb == nil {
+			help(cmd, args)
+		}
+	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err, c.args) })
 	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetVersionTemplate("safetensors {{.Version}}\n")
@@ -77,10 +86,14 @@ func (c *command) root() *cobra.Command {
 			cmd.Flags().BoolVar(&c.json, "json", false, "print a line of JSON")
 		}
 	}
+	root.PersistentFlags().VisitAll(once)
+	for _, cmd := range root.Commands() {
+		cmd.Flags().VisitAll(once)
+	}
 	c.addCompletions(root)
 	root.InitDefaultHelpCmd()
-	help, _, _ := root.Find([]string{"help"})
-	help.Args = func(_ *cobra.Command, args []string) error {
+	helpVerb, _, _ := root.Find([]string{"help"})
+	helpVerb.Args = func(_ *cobra.Command, args []string) error {
 		if found, _, err := root.Find(args); err != nil || found != root {
 			return err
 		}
@@ -92,13 +105,16 @@ func (c *command) root() *cobra.Command {
 // otherVerbs maps names of verbs in other programs to a verb here, and the flag that is needed.
 var otherVerbs = map[string]string{
 	"info": "ls", "list": "ls", "inspect": "ls", "header": "ls", "keys": "ls", "names": "ls", "size": "ls", "tree": "ls --tree",
-	"print": "show", "cat": "show", "head": "show", "dump": "show", "describe": "stats", "histogram": "stats", "plot": "stats --html PAGE",
-	"compare": "diff", "validate": "check", "lint": "check", "scan": "check", "sum": "hash", "sha256": "hash", "checksum": "hash",
-	"download": "cp", "upload": "cp", "get": "cp", "pull": "cp", "push": "cp", "copy": "cp", "convert": "cp", "join": "cp", "consolidate": "cp",
-	"cast": "cp --dtype DTYPE", "split": "cp --max-shard-size SIZE", "shard": "cp --max-shard-size SIZE", "extract": "cp --only PATTERN",
-	"prune": "cp --except PATTERN", "rename": "cp --rename s/REGEXP/REPLACEMENT/", "quantize": "cp --quantize SCHEME",
+	"print": "show", "view": "show", "cat": "show", "head": "show", "dump": "show", "describe": "stats", "histogram": "stats", "plot": "stats --html PAGE",
+	"compare": "diff", "cmp": "diff", "equal": "diff", "validate": "check", "lint": "check", "scan": "check", "test": "check",
+	"sum": "hash", "sha256": "hash", "md5": "hash", "checksum": "hash",
+	"download": "cp", "upload": "cp", "get": "cp", "pull": "cp", "push": "cp", "copy": "cp", "mv": "cp", "convert": "cp", "export": "cp",
+	"join": "cp", "consolidate": "cp", "combine": "cp", "concat": "cp", "unshard": "cp", "index": "cp",
+	"cast": "cp --dtype DTYPE", "split": "cp --max-shard-size SIZE", "shard": "cp --max-shard-size SIZE", "reshard": "cp --max-shard-size SIZE",
+	"extract": "cp --only PATTERN", "filter": "cp --only PATTERN", "select": "cp --only PATTERN",
+	"prune": "cp --except PATTERN", "strip": "cp --except PATTERN", "rename": "cp --rename s/REGEXP/REPLACEMENT/", "quantize": "cp --quantize SCHEME",
 	"quantise": "cp --quantize SCHEME", "dequantize": "cp --dequantize DTYPE", "dequantise": "cp --dequantize DTYPE",
-	"lora": "merge --lora ADAPTER", "average": "merge", "metadata": "meta",
+	"lora": "merge --lora ADAPTER", "average": "merge", "metadata": "meta", "set": "meta",
 }
 
 // suggestVerb returns a question with a verb, to be printed after a word that is not a verb: the
@@ -108,9 +124,25 @@ func suggestVerb(word string, verbs []string) string {
 	if verb, known := otherVerbs[word]; known {
 		return fmt.Sprintf(", did you mean %q?", verb)
 	}
-	_, err := os.Stat(word)
-	if f := format.ByName(word); err == nil || storage.IsURL(word) || f != nil && f.Open != nil || f == format.Safetensors {
+	if looksLikeSource(word) {
 		return fmt.Sprintf(", did you mean \"ls %s\"?", storage.Shown(word))
 	}
 	return pattern.Suggest(word, verbs)
+}
+
+// looksLikeSource reports whether a word is a URL, or the name of a file that exists or has the ending
+// of a format that is read.
+func looksLikeSource(word string) bool {
+	f := format.ByName(word)
+	_, err := os.Stat(word)
+	return err == nil || storage.IsURL(word) || f != nil && f.Open != nil || f == format.Safetensors
+}
+
+// otherSource returns an error if a word that no tensor matches looks like a second source of a verb
+// that takes one.
+func otherSource(verb, word string) error {
+	if !looksLikeSource(word) {
+		return nil
+	}
+	return usage("%s takes one SRC, and %s is another file; diff compares two", verb, storage.Shown(word))
 }

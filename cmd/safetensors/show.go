@@ -120,13 +120,21 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 		return t, fmt.Errorf("%s holds %q as codes and scales: %s", storage.Shown(src.Name), name, showsNumbers)
 	}
 	if !ok {
-		return t, fmt.Errorf("no tensor of %s is named %q%s", storage.Shown(src.Name), name, otherName(src, name))
+		advice := otherName(src, name)
+		if advice == "" {
+			if err := otherSource("show", name); err != nil {
+				return t, err
+			}
+			advice = fmt.Sprintf("; ls %s lists the names", storage.Shown(src.Name))
+		}
+		return t, fmt.Errorf("no tensor of %s is named %q%s", storage.Shown(src.Name), name, advice)
 	}
 	return t, nil
 }
 
 // otherName returns what to show in place of a name that no tensor of a source has: a slice of a
-// tensor, one of the tensors below a module, or a tensor with a similar name.
+// tensor, one of the tensors below a module, or a tensor with a similar name. It returns "" if there
+// is none.
 func otherName(src *source.Checkpoint, name string) string {
 	if tensor, ranges, sliced := strings.Cut(name, "["); sliced {
 		if _, ok := src.Tensors[tensor]; ok {
@@ -142,10 +150,7 @@ func otherName(src *source.Checkpoint, name string) string {
 	if len(below) > 1 {
 		return fmt.Sprintf(", but %d start with it, such as %q: ls --only %s lists them", len(below), below[0], term.Name(name))
 	}
-	if like := pattern.Suggest(name, src.Order); like != "" {
-		return like
-	}
-	return fmt.Sprintf("; ls %s lists the names", storage.Shown(src.Name))
+	return pattern.Suggest(name, src.Order)
 }
 
 // parseRanges parses ranges in the syntax that Python has between brackets.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -34,7 +36,12 @@ safetensors stats hf://openai-community/gpt2 --html gpt2.html
 safetensors stats model.safetensors 'model.layers.*.mlp.*'
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
 `, arguments(1, -1), func(args []string) error {
-		return c.describe(args[0], slices.Concat(args[1:], only), except)
+		err := c.describe(args[0], slices.Concat(args[1:], only), except)
+		var none *pattern.NoMatch
+		if errors.As(err, &none) && slices.Contains(args[1:], none.Glob.String()) {
+			return cmp.Or(otherSource("stats", none.Glob.String()), err)
+		}
+		return err
 	})
 	cmd.Flags().StringArrayVar(&only, "only", nil, "describe only tensors that match `PATTERN`, as if it were an argument")
 	cmd.Flags().StringArrayVar(&except, "except", nil, "leave out tensors that match `PATTERN`")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // A NoMatch is the error for a Glob that matches none of the names.
@@ -17,8 +19,14 @@ func (e *NoMatch) Error() string {
 	if parts := e.parts(); len(parts) > 0 {
 		return text + "; a comma does not separate patterns: repeat the flag, " + strings.Join(parts, " ")
 	}
+	if expression().MatchString(e.Glob.text) {
+		return text + "; patterns are those of a shell, such as *norm*"
+	}
 	return text + Suggest(e.Glob.text, withModules(e.names))
 }
+
+// expression matches text that is a regular expression rather than a Glob.
+var expression = lazyregexp.New(`^\^|^\.\*|[$\\{|]`)
 
 // parts returns the patterns that commas separate in the Glob, quoted, if one of them matches a name.
 func (e *NoMatch) parts() (quoted []string) {

@@ -145,11 +145,12 @@ type Rename struct {
 	text string
 }
 
-// ParseRename parses s/REGEXP/REPLACEMENT/ with the flags g and i. Any character can be used
-// instead of the slash. In the replacement, & and \0 stand for the match, and \1 to \9 for a group.
+// ParseRename parses s/REGEXP/REPLACEMENT/ with the flags g and i, a value of --rename. Any character
+// can be used instead of the slash. In the replacement, & and \0 stand for the match, and \1 to \9 for
+// a group.
 func ParseRename(text string) (Rename, error) {
 	fail := func(why string) (Rename, error) {
-		return Rename{}, fmt.Errorf("%q is not s/REGEXP/REPLACEMENT/: %s", text, why)
+		return Rename{}, fmt.Errorf("--rename %s: expected s/REGEXP/REPLACEMENT/: %s", text, why)
 	}
 	rest, ok := strings.CutPrefix(text, "s")
 	switch {
@@ -187,13 +188,13 @@ func ParseRename(text string) (Rename, error) {
 	}
 	r.to, err = replacement(unescape.Replace(parts[2]), r.re.NumSubexp())
 	if err != nil {
-		return fail(err.Error())
+		return fail(err.Error() + r.groups())
 	}
 	return r, nil
 }
 
 // special matches text with a special meaning in a replacement of sed or of package regexp.
-var special = lazyregexp.New(`(?s)\\.|[&$]`)
+var special = lazyregexp.New(`(?s)\\.|\$[0-9]|\$\{[0-9]\}|[&$]`)
 
 // replacement translates a replacement of sed to one of package regexp. groups is the number of
 // groups of the expression.
@@ -203,6 +204,8 @@ func replacement(text string, groups int) (to string, err error) {
 		switch {
 		case s == "&":
 			return "${0}"
+		case s[0] == '$' && len(s) > 1:
+			err = fmt.Errorf(`a group is \%s, not %s; a dollar is \$`, strings.Trim(s, "${}"), s)
 		case ok && '0' <= escaped[0] && escaped[0] <= '9':
 			if int(escaped[0]-'0') > groups {
 				err = fmt.Errorf(`%s: the expression has %d groups`, s, groups)
@@ -214,6 +217,14 @@ func replacement(text string, groups int) (to string, err error) {
 		return strings.ReplaceAll(escaped, "$", "$$")
 	})
 	return to, err
+}
+
+// groups returns advice for an expression with the groups of basic regular expressions.
+func (r Rename) groups() string {
+	if strings.Contains(r.text, `\(`) {
+		return `; groups are written ( ), not \( \)`
+	}
+	return ""
 }
 
 // Apply returns the new name.
@@ -234,7 +245,7 @@ func RenameAll(names []string, renames []Rename) ([]string, error) {
 	renamed := slices.Clone(names)
 	for _, r := range renames {
 		if !slices.ContainsFunc(renamed, r.re.MatchString) {
-			return nil, fmt.Errorf("no tensor matches --rename %q", r.text)
+			return nil, fmt.Errorf("no tensor matches --rename %s%s", r.text, r.groups())
 		}
 		for i, name := range renamed {
 			renamed[i] = r.Apply(name)

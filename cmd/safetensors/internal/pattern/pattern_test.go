@@ -64,7 +64,7 @@ func TestRename(t *testing.T) {
 		{`s/(\d+)\.(.*)/\2-\1/`, "layers.3.w", "layers.w-3"},
 		{"s/x/[&]/", "axb", "a[x]b"},
 		{`s/x/\&/`, "axb", "a&b"},
-		{`s/x/$1\$/`, "axb", "a$1$b"},
+		{`s/x/\$1\$$/`, "axb", "a$1$$b"},
 		{`s/x/\\/`, "axb", `a\b`},
 		{`s/x/\\0/`, "axb", `a\0b`},
 		{`s/x/\0\0/`, "axb", "axxb"},
@@ -89,7 +89,7 @@ func TestRename(t *testing.T) {
 		require.NoError(t, err, c.rename)
 		require.Equal(t, c.want, r.Apply(c.name), c.rename)
 	}
-	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`, `s/a/\z/`, `s/a/\A/`} {
+	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`, `s/a/\z/`, `s/a/\A/`, `s/(a)/$1/`, `s/(a)/${1}/`} {
 		_, err := ParseRename(bad)
 		require.Error(t, err, bad)
 	}
@@ -111,7 +111,14 @@ func TestSelection(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
 	}
-	for _, c := range [][3][]string{{{"d"}, nil, {`"d"`}}, {nil, {"d"}, {`"d"`}}, {{"a", "d"}, nil, {`"d"`}}, {{"model.layer.0"}, nil, {`"model.layer.0", did you mean "model.layers.0"?`}}} {
+	for _, c := range [][3][]string{
+		{{"d"}, nil, {`"d"`}}, {nil, {"d"}, {`"d"`}}, {{"a", "d"}, nil, {`"d"`}},
+		{{"model.layer.0"}, nil, {`"model.layer.0", did you mean "model.layers.0"?`}},
+		{{"^model.*"}, nil, {`"^model.*"; patterns are those of a shell, such as *norm*`}},
+		{{".*norm.*"}, nil, {`".*norm.*"; patterns are those of a shell, such as *norm*`}},
+		{{"model.layers.{0,1}"}, nil, {`"model.layers.{0,1}"; patterns are those of a shell, such as *norm*`}},
+		{{"model.*.q"}, nil, {`"model.*.q"`}},
+	} {
 		s, err := ParseSelection(c[0], c[1])
 		require.NoError(t, err)
 		_, err = s.Of(append(names, "model.layers.0.mlp.weight"))
