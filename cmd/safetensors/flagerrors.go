@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/spf13/cobra"
@@ -182,3 +184,20 @@ func takenBy(cmd *cobra.Command) (text string) {
 type usageError struct{ error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// looksLikeSource reports whether a word is a URL, or the name of a file that exists or has the ending
+// of a format that is read.
+func looksLikeSource(word string) bool {
+	f := format.ByName(word)
+	_, err := os.Stat(word)
+	return err == nil || storage.IsURL(word) || f != nil && f.Open != nil || f == format.Safetensors
+}
+
+// otherSource returns an error if a word that no tensor matches looks like a second source of a verb
+// that takes one.
+func otherSource(verb, word string) error {
+	if !looksLikeSource(word) {
+		return nil
+	}
+	return usage("%s takes one SRC, and %s is another file; diff compares two", verb, storage.Shown(word))
+}

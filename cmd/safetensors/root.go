@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/spf13/cobra"
@@ -128,21 +126,4 @@ func suggestVerb(word string, verbs []string) string {
 		return fmt.Sprintf(", did you mean \"ls %s\"?", storage.Shown(word))
 	}
 	return pattern.Suggest(word, verbs)
-}
-
-// looksLikeSource reports whether a word is a URL, or the name of a file that exists or has the ending
-// of a format that is read.
-func looksLikeSource(word string) bool {
-	f := format.ByName(word)
-	_, err := os.Stat(word)
-	return err == nil || storage.IsURL(word) || f != nil && f.Open != nil || f == format.Safetensors
-}
-
-// otherSource returns an error if a word that no tensor matches looks like a second source of a verb
-// that takes one.
-func otherSource(verb, word string) error {
-	if !looksLikeSource(word) {
-		return nil
-	}
-	return usage("%s takes one SRC, and %s is another file; diff compares two", verb, storage.Shown(word))
 }
