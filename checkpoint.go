@@ -25,7 +25,7 @@ const (
 	indexFile   = modelFile + indexSuffix // names the shards of a model in several files
 	modelStem   = "model"
 
-	pipelineFile = "model_index.json" // in pipelines of diffusers, above the directories of its models
+	pipelineFile = "model_index.json" // in the root directory of a diffusers pipeline, above the directories of the pipeline's models
 )
 
 var endings = variant.Endings{fileSuffix}

@@ -9,7 +9,8 @@ import (
 
 // Concat returns tensors joined along dimension dim, lazily. They must agree in dtype,
 // rank, and every other dimension. Rows of dtypes below a byte must fill whole bytes.
-// Adjacent pieces of one tensor become that tensor again; any other result has no View.
+// Tensors that are adjacent parts of one tensor are merged into a single part of it; if several
+// parts remain, the result has no View.
 func Concat(dim int, tensors ...Tensor) (Tensor, error) {
 	t, err := concatenate(dim, tensors)
 	if err != nil {

@@ -3,8 +3,8 @@
 //
 // # Use
 //
-// Open maps a file and reads only its header; Load reads it into memory; Parse, Read,
-// NewFile and OpenFS take bytes, an [io.Reader], an [io.ReaderAt] and an [fs.FS].
+// Open maps a file and reads only its header; Load reads a whole file into memory. Parse takes
+// bytes, Read an [io.Reader], NewFile an [io.ReaderAt], and OpenFS a name in an [fs.FS].
 //
 //	f, err := safetensors.Open("model.safetensors")
 //	if err != nil {
@@ -22,9 +22,9 @@
 // Slice, Part, Transpose, Convert and Concat are lazy: only the data needed is read, when it
 // is copied or written.
 //
-// A checkpoint is a map[string]Tensor: to merge, filter or rename is to change a map.
-// maps.Collect(f.Tensors()) returns one; WriteFile and WriteShards write one, atomically and
-// durably. NewTensor wraps a slice; NewTensorFunc computes elements as they are written, for
+// A checkpoint is a map[string]Tensor: change the map to merge, filter or rename tensors.
+// maps.Collect(f.Tensors()) returns such a map; WriteFile and WriteShards write one, atomically
+// and durably. NewTensor wraps a slice; NewTensorFunc computes elements as they are written, for
 // models larger than memory.
 //
 // # Other packages
@@ -34,7 +34,7 @@
 //   - [github.com/gosafetensors/safetensors/torch] reads files of torch.save: .bin, .pt, .pth.
 //   - [github.com/gosafetensors/safetensors/dcp] reads what the ranks of a job wrote:
 //     torch.distributed.checkpoint, and rank files of torch.save.
-//   - [github.com/gosafetensors/safetensors/quant] turns quantised models into numbers and back.
+//   - [github.com/gosafetensors/safetensors/quant] dequantises and quantises models.
 //   - [github.com/gosafetensors/safetensors/hub] opens models in repositories of a hub, and in its
 //     cache; [github.com/gosafetensors/safetensors/remote] opens files over HTTP.
 //
@@ -45,10 +45,10 @@
 //
 // # Untrusted files
 //
-// The whole header is checked first. The verdict is that of the reference
-// implementation, the Rust crate of https://github.com/huggingface/safetensors, or
-// stricter where a file would be ambiguous. A refusal is a [FormatError]. Allocations
-// are bounded by the bytes present. Names and metadata can be any UTF-8: quote them
+// The whole header is checked first. Every file that the reference implementation, the Rust crate
+// of https://github.com/huggingface/safetensors, refuses is refused, and so are ambiguous files
+// that it accepts. The error is a [FormatError]. Allocations are limited by the bytes that are
+// present, not by sizes that the file claims. Names and metadata can be any UTF-8: quote them
 // before they go to a terminal or become file names.
 //
 // # Format
@@ -57,5 +57,5 @@
 // spaces), and a data buffer. The header has dtype, shape and data offsets of each
 // tensor, and free-form strings under __metadata__. Elements are little-endian and in
 // row-major order; those below a byte are packed, the first in the low bits. The tensors
-// fill the data buffer without overlaps and holes.
+// fill the data buffer without overlaps or gaps.
 package safetensors

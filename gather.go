@@ -161,7 +161,7 @@ func (l line) copyFrom(dst, from []byte, base int64) {
 func (l line) dense() bool {
 	const (
 		page    = 4 << 10
-		largest = 16 << 10 // with larger gaps, rows of 28 kB were read twice as fast one by one
+		largest = 16 << 10 // largest gap in bytes; beyond it, reading rows of 28 kB one by one was twice as fast
 	)
 	gap := l.stride - l.run
 	return gap < page || l.run*4 >= l.stride && gap <= largest

@@ -9,10 +9,11 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// ReadHeader reads and checks a header, exactly Header.DataStart bytes of r. It cannot check that
-// the tensors fill the file: compare the end of the last one with the size of the file. Any other
-// broken rule is a *[FormatError], which wraps [io.ErrUnexpectedEOF] if r ends early. Errors of r
-// are wrapped. Memory grows with the bytes that arrive.
+// ReadHeader reads and checks a header. It reads exactly Header.DataStart bytes of r, and so cannot
+// check that the tensors fill the file: for that, compare the end of the last tensor with the size
+// of the file. Any other broken rule is a *[FormatError], which wraps [io.ErrUnexpectedEOF] if r
+// ends early. Errors of r are wrapped. Memory use grows with the bytes that arrive, not with the
+// length that the file claims.
 func ReadHeader(r io.Reader) (*Header, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a header: the io.Reader is nil"))

@@ -32,7 +32,7 @@ type weightMap struct {
 	names nameIndex      // finds pairs by the names of their tensors
 
 	notes    []member      // strings in the metadata
-	metadata jsonscan.Span // place of all metadata in the text before it was parsed
+	metadata jsonscan.Span // place of the JSON of "metadata"; it refers to the original text, since parsing decodes strings in place
 }
 
 func (w *weightMap) str(s jsonscan.Span) string { return w.text[s.Off:][:s.Len] }

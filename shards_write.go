@@ -185,7 +185,7 @@ func entryBound(name string, t Tensor) int64 {
 }
 
 // headerFits reports whether the header of tensors, without metadata, has at most max bytes. It
-// encodes the header, so callers compare headerBound first.
+// encodes the header, which is slow, so callers first compare headerBound with max.
 func headerFits(tensors map[string]Tensor, max int64) bool {
 	o := new(outFile)
 	err := o.layOut(tensors, nil, 0)

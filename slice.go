@@ -203,7 +203,7 @@ func (t Tensor) around(off, n int64) (part Tensor, at int64) {
 	size := t.Size() // size of one index of the dimension, in bytes
 	ranges := make([]Range, 0, len(t.shape))
 	for _, dim := range t.shape {
-		if size%int64(dim) != 0 { // elements of less than a byte
+		if size%int64(dim) != 0 { // one index does not fill whole bytes, because its elements are smaller than a byte
 			break
 		}
 		size /= int64(dim)

@@ -57,7 +57,7 @@ type source struct {
 	r      io.ReaderAt // the data buffer is read from here unless it is in memory; for a mapping, the file
 	base   int64       // offset of the data buffer in r
 	ranges RangeReader // r, if it is a RangeReader
-	native []byte      // on a big-endian host, numbers in memory in the byte order of the host, which r swaps
+	native []byte      // on a big-endian host, the data of NewTensor in the byte order of the host; r returns it in little-endian order
 	table  *table      // the header, for errors; nil unless the data buffer belongs to a file
 
 	name    atomic.Pointer[string] // name of the file, for errors; nil if it has none
@@ -190,7 +190,7 @@ func (s *source) readAt(dst []byte, off int64) error {
 	case exactReader: // a stream, whose errors already contain the range of bytes
 		return r.readAt(dst, off)
 	case *os.File:
-		if len(dst) > mem.BufferSize { // the kernel itself reads ahead of smaller reads, which come in order
+		if len(dst) > mem.BufferSize { // smaller reads are sequential, so that the kernel reads ahead by itself
 			osfile.ReadAhead(r, s.base+off, int64(len(dst)))
 		}
 	}

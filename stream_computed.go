@@ -31,7 +31,7 @@ type computations struct {
 	byFunc map[*computed]*computation
 }
 
-// limit returns the limit of concurrent reads, and makes it if need be.
+// limit returns the limit of concurrent reads. The first call creates it.
 func (all *computations) limit() reads {
 	if all.reads == nil {
 		all.reads = make(reads, readers)
@@ -39,7 +39,7 @@ func (all *computations) limit() reads {
 	return all.reads
 }
 
-// pool returns the memory for results, and makes it if need be.
+// pool returns the memory for results. The first call creates it.
 func (all *computations) pool() *resultPool {
 	if all.memory == nil {
 		all.memory = new(resultPool)

@@ -50,7 +50,7 @@ func (s *storedStream) workers() int {
 	case s.src.inMemory() || s.src.mapped != nil && s.from != nil:
 		return parallel.CopyWorkers()
 	case s.from != nil && s.src.ranges == nil:
-		return 1 // readLine reads a line concurrently
+		return 1 // readLine itself reads the runs of a line concurrently
 	}
 	return readers
 }

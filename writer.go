@@ -26,8 +26,8 @@ type Writer struct {
 }
 
 // NewWriter writes the header of a file to w and returns a Writer for the data, in the order of
-// h.Tensors; DataOffsets and DataStart are ignored. Errors are those of Write; duplicate names
-// are errors, too. On an error, nothing is written.
+// h.Tensors. It ignores DataOffsets and DataStart. Errors are those of the func [Write]; a
+// duplicate name is also an error. If h is invalid, nothing is written.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	header, bounds, err := h.encode(nil, 0)
 	if err != nil {

@@ -109,8 +109,8 @@ func (m *modelConfig) judgesQuantization() bool {
 	return settings.Method == "" || slices.Contains(methods, settings.Method)
 }
 
-// lazy returns a tensor whose file is opened only when its data is needed: package quant reads the data of tensors
-// that describe others, such as zero points.
+// lazy returns a tensor whose file is opened only when its data is read. Few files are opened, because package quant
+// reads only the data of tensors that describe others, such as zero points.
 func (d *directory) lazy(name, file string) (safetensors.Tensor, error) {
 	i := d.heads[file].tensors[name]
 	return safetensors.NewTensorFunc(i.dtype, i.shape, func(dst []byte) error {

@@ -109,7 +109,8 @@ func hasBiases(class string) bool {
 	return slices.Contains([]string{"UNet2DModel", "UNet2DConditionModel", "ControlNetModel", "VQModel", "AutoencoderKL"}, class)
 }
 
-// withBiases matches the names of the weights of those modules that have a bias in the classes of hasBiases.
+// withBiases matches the names of the weights whose modules also have a bias, in every class for which hasBiases
+// returns true.
 var withBiases = lazyregexp.New(`(?:^|\.)(?:conv_(?:in|out|norm_out)|conv\d?|(?:post_)?quant_conv|norm\d?|group_norm|time_emb_proj|time_embedding\.linear_\d)\.weight$`)
 
 // biasless returns the bias that a module with a weight of withBiases lacks, or "".

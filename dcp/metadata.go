@@ -240,7 +240,7 @@ func readStored(v any) (s stored, err error) {
 func ints(u *pickle.Unpickler, fields *pickle.Dict, name string) ([]int, error) {
 	v, _ := fields.Get(name)
 	out, err := pickle.Ints[int](v, maxRank)
-	const slice = 2 // steps for the slice, and for half of the chunk that holds it
+	const slice = 2 // one step for the slice, and one as its share of the chunk: a chunk has two slices, and each pays for half of it
 	if err == nil {
 		err = u.Charge(slice + len(out))
 	}

@@ -37,8 +37,9 @@ func (j *rankJob) join(skip func(name string, why error)) (map[string]safetensor
 	return tensors, nil
 }
 
-// whole returns a tensor joined from the pieces of all ranks. sameOf compares the copies of a piece
-// that several ranks have, and subtracts from *early.
+// whole returns a tensor joined from the pieces of all ranks. If several ranks have a copy of a
+// piece, sameOf compares the copies, now or when they are read. *early is the number of bytes that
+// may still be read for comparisons now; sameOf subtracts those that it reads.
 func (j *rankJob) whole(t *divided, early *int64) (joined safetensors.Tensor, err error) {
 	var pieces []*piece
 	for _, h := range t.holdings {

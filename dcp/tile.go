@@ -68,8 +68,8 @@ type tiling struct {
 	parts int    // number of parts into which pieces may still be cut
 }
 
-// maxDepth limits how deep joined tensors nest. Pieces that are cut off one after another would
-// nest as deep as there are files.
+// maxDepth limits how deep joined tensors nest. If each cut separated only one piece from the rest,
+// they would nest as deep as there are files.
 const maxDepth = 64
 
 // tile joins pieces that fill a tensor without overlap. None of them may be empty. Any tiling is

@@ -37,7 +37,8 @@ type config struct {
 	patternCosts
 }
 
-// A config may name one of these methods.
+// These are the quantisation methods: the values of quant_method in a config, and comfy for
+// checkpoints of ComfyUI.
 const (
 	fp8          = "fp8"
 	mxfp8        = "mxfp8"

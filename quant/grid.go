@@ -81,7 +81,7 @@ func (o *once[T]) get() (_ T, err error) {
 
 // A codes holds the packed values of a quantised tensor, or of its zero points or scales.
 type codes struct {
-	stored  safetensors.Tensor // tensor that holds the codes, a line in each of its lines unless down is true
+	stored  safetensors.Tensor // tensor that holds the codes: each of its lines holds one line of codes, unless down is true
 	packing dequant.Packing
 	down    bool // whether codes are packed down the columns: 32 lines of codes take as many lines of 32-bit words as a code has bits
 	numbers *dequant.Table

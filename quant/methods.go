@@ -30,13 +30,13 @@ var methods = map[string]struct {
 	mlx: {"", (*config).readMLX},
 }
 
-// exceptions are the keys that list modules which are not quantised. Each package has a key of its
-// own, except MLX.
+// exceptions lists the keys under which configs list the modules that are not quantised. The Python
+// packages that quantise models use different keys; MLX uses none.
 var exceptions = []string{"ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "llm_int8_skip_modules"}
 
 const (
 	blockKeys        = "activation_scheme scale_fmt dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method packed_modules_mapping"
-	settingsKeys     = "lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user" // keys of a module that change no number
+	settingsKeys     = "lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user" // keys in the settings of a module that do not affect the result
 	harmlessWordKeys = `lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment true_sequential
 		mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
 		cache_block_outputs max_input_length model_seqlen pad_token_id model_name_or_path model_file_base_name backend use_exllama

@@ -42,7 +42,8 @@ func (m *module) result() string {
 	return m.stem + "weight"
 }
 
-// path returns the name of the module in the model, or the name of the parameter.
+// path returns the name by which a config refers to m: the name of the result without ".weight", or
+// the name of the parameter if the result is not the weight of a module.
 func (m *module) path() string {
 	return strings.TrimPrefix(strings.TrimSuffix("."+m.result(), ".weight"), ".")
 }

@@ -43,9 +43,9 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 	return modules, rest, nil
 }
 
-// allPlain reports whether no tensor can be a part of a quantised tensor whose other parts are in
-// other files. No tensor can if all are floats, in dtypes in which the method does not store
-// values.
+// allPlain reports whether all tensors are floats, in dtypes in which the method does not store
+// values. Then none of them can be a part of a quantised tensor whose other parts are in other
+// files.
 func (c *config) allPlain(tensors map[string]safetensors.Tensor) bool {
 	for _, t := range tensors {
 		packs := func(l *layout) bool { return slices.Contains(l.methods, c.method) && l.parts[0].has(t) }

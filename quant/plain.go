@@ -14,14 +14,15 @@ import (
 )
 
 // PlainConfig returns the config.json of a dequantised model. It lacks the sections that describe
-// how the weights were quantised, and has dtype d, which must be F64, F32, F16 or BF16. d replaces
-// the dtypes in the config and in the configs of language models within it. If none of them has a
-// dtype, the config gets a torch_dtype. Configs of other parts, such as a vision_config, keep their
-// dtypes. With the zero DType, no dtype changes: use it for a model that will be quantised again.
+// how the weights were quantised, and has dtype d, which must be F64, F32, F16, BF16 or the zero
+// DType. d replaces the dtypes in the config and in the configs of language models within it. If
+// none of them has a dtype, the config gets a torch_dtype. Configs of other parts, such as a
+// vision_config, keep their dtypes. The zero DType changes no dtype: use it for a model that will
+// be quantised again.
 //
-// Keys keep their order, and NaN and infinities stay in the spelling of Python. Lines are indented
-// by two spaces. If nothing changes, config is returned. config is not modified. Errors are those
-// of its JSON: unlike Dequantize, PlainConfig does not check the quantisation.
+// Keys keep their order, and NaN and infinities keep their Python spelling. Lines are indented by
+// two spaces. config is not modified; if nothing changes, PlainConfig returns config itself. It
+// reports invalid JSON but, unlike Dequantize, does not check the quantisation.
 func PlainConfig(config []byte, d safetensors.DType) ([]byte, error) {
 	dtype, ok := torchtype.OfLoaded(d.String())
 	if !ok && d != 0 {

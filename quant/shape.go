@@ -34,8 +34,8 @@ func (m *module) takeLines(ranks ...int) {
 	m.outer, m.matrix.lines, m.matrix.width = have[:n], have[n], have[n+1]
 }
 
-// codesIn returns how many codes a number of elements of the values hold. It panics with a problem
-// if the last code is not complete.
+// codesIn returns the number of codes that are packed in this number of elements of the values. It
+// panics with a problem if the last code is incomplete.
 func (m *module) codesIn(elements int) int {
 	d := m.tensor[values].DType()
 	if elements > math.MaxInt/d.Bits() || elements*d.Bits()%m.bits != 0 {

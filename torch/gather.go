@@ -207,7 +207,7 @@ func (g gather) load(b []byte, base, n, step, length int64) error {
 
 // scatter copies the elements of loops in src to their places in dst.
 func (g gather) scatter(dst, src []byte, loops []loop) {
-	run, inner := g.width, len(loops) // the loops from inner on are adjacent in dst
+	run, inner := g.width, len(loops) // loops[inner:] fill run adjacent bytes of dst
 	for inner > 0 && loops[inner-1].dst == run {
 		inner--
 		run *= loops[inner].n

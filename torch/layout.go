@@ -148,7 +148,8 @@ func (l layout) pairs(view, storage safetensors.Tensor) (safetensors.Tensor, err
 	return view.Bitcast(safetensors.F4)
 }
 
-// gathered returns the tensor of any layout. It gathers the elements when they are read.
+// gathered returns a tensor that gathers its elements from storage when they are read. It works for
+// every layout.
 func (l layout) gathered(storage safetensors.Tensor) (safetensors.Tensor, error) {
 	return safetensors.NewTensorAt(storage.DType(), l.shape, gather{l, storage, int64(storage.DType().Bits() / 8)})
 }
@@ -161,8 +162,8 @@ type source struct {
 	compressed bool
 }
 
-// tensor returns the elements of a storage as a tensor of one dimension, extended by zeros so that
-// rows may reach beyond its end.
+// tensor returns the elements of a storage as a tensor of one dimension. Zeros extend it, because
+// the last row of a view may reach beyond the end of the storage: see padding.
 func (s source) tensor(e element) (safetensors.Tensor, error) {
 	n := s.size / int64(e.Width)
 	dtype := e.dtype

@@ -65,7 +65,7 @@ type session struct {
 	end func() // ends the turn; nil until start is called
 }
 
-// start waits until the pickle of the file, of size bytes, may be read.
+// start waits until the pickle of the file may be read. size is the length of the pickle in bytes.
 func (s *session) start(size int64) { s.end = s.turn(size) }
 
 // close ends the turn, if start was called.

@@ -76,7 +76,7 @@ func isTensor(v any) bool {
 	return ok
 }
 
-// isContainer reports whether a value has entries.
+// isContainer reports whether a value is a container, which may be empty: a module, or see isPlain.
 func isContainer(v any) bool {
 	_, isModule := moduleOf(v)
 	return isModule || isPlain(v)

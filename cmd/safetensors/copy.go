@@ -34,7 +34,7 @@ type copyJob struct {
 	side     []string          // files next to the weights that are written: a new config.json, and copies of files of src
 
 	quantisation []byte  // the quantization_config that --quantize adds to config
-	fused        int     // number of weights that --quantize leaves unchanged, because a tensor has several matrices
+	fused        int     // number of weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
 	fusedShare   float64 // number of these weights divided by the number of all weights
 
 	// made reports whether the tensors were computed from several models, and are not those of the

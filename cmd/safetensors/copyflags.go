@@ -99,7 +99,7 @@ func parseConversions(text string) (map[safetensors.DType]safetensors.DType, err
 		return convert, nil
 	}
 	pairs := make(map[safetensors.DType]bool) // the dtypes that a pair converts
-	others := false                           // whether a single dtype was given
+	others := false                           // whether a dtype without FROM= was given, for the dtypes that no pair converts
 	for _, part := range strings.Split(text, ",") {
 		from, to, explicit := strings.Cut(part, "=")
 		if !explicit {

@@ -48,8 +48,9 @@ func (w *copyJob) leftBehind() ([]string, error) {
 
 const adapterConfig = "adapter_config.json"
 
-// hasAdapter reports whether a source may have the weights that adapter_config.json describes. It has not if the
-// folder has a model, too: then the model is the source, and a copy with adapter_config.json would lack the adapter.
+// hasAdapter reports whether a source may have the weights that adapter_config.json describes. It returns false if the
+// source is a model: a folder may also hold an adapter, but then only the model is copied, and a copy with
+// adapter_config.json would lack the adapter.
 func hasAdapter(src *source.Checkpoint) bool {
 	return !slices.ContainsFunc(src.Files, func(f storage.File) bool {
 		base := path.Base(f.Name)

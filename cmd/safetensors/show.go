@@ -153,7 +153,7 @@ func otherName(src *source.Checkpoint, name string) string {
 	return pattern.Suggest(name, src.Order)
 }
 
-// parseRanges parses ranges in the syntax that Python has between brackets.
+// parseRanges parses ranges in the syntax of Python slices, such as "[1:3, ::2]". It accepts them without brackets as well.
 func parseRanges(text string, dims []int) ([]safetensors.Range, error) {
 	if text == "" {
 		return nil, nil

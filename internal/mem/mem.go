@@ -4,8 +4,8 @@
 // Apart from the mmap files, it is the only package that uses unsafe. It turns a
 // []byte into a []T and back, always within bounds that a slice expression has
 // checked, and a []byte that nobody writes any more into a string. T is a number
-// type throughout: it holds no pointers. On Windows it also asks the system for the
-// size of memory, by the address of a struct.
+// type throughout: it holds no pointers. On Windows it also passes the address of a
+// struct to the system call that returns the size of memory.
 package mem
 
 import (

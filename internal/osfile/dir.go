@@ -167,8 +167,8 @@ func Hold(dir string) (release func(), ok bool) {
 	}, true
 }
 
-// Share locks a folder. It excludes callers of Lock and Hold, but not other callers of Share. It
-// does not go through the System, so that tests cannot replace it.
+// Share locks a folder. It excludes callers of Lock and Hold, but not other callers of Share. Tests
+// cannot replace this lock, because it is not taken through the System.
 func Share(dir string) (unlock func(), ok bool) {
 	return locked(lockDir(dir, true))
 }

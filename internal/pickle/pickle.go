@@ -21,8 +21,8 @@ const (
 
 	// usualSteps limits the time and the memory that a file can take. An opcode counts as perOpcode
 	// steps, because it may leave a dict or an entry of the memo, which take on the order of a
-	// hundred bytes. Each element that an opcode copies counts as one more step, for elementSize
-	// bytes. A tensor of torch.save takes about 35 opcodes, which copy about 20 elements.
+	// hundred bytes. Each element that an opcode copies takes elementSize bytes, and counts as one
+	// more step. A tensor of torch.save takes about 35 opcodes, which copy about 20 elements.
 	usualSteps = 1 << 23
 	perOpcode  = 2
 	perObject  = 3 // additional steps, because an Object takes a hundred bytes by itself

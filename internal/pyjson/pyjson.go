@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// words are the words of Python that are not JSON.
+// words are the words that Python's module json writes for numbers, and that JSON does not have.
 var words = []string{"NaN", "Infinity", "-Infinity"}
 
 // WithNulls returns text with null in place of each word. It does not modify text, and returns it if

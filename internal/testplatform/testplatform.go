@@ -1,8 +1,8 @@
 // Package testplatform provides what tests need that not every platform has. It knows all systems,
 // and the emulators in which .ci/run runs the tests.
 //
-// A test is skipped on a platform by the name of the platform, and not because an operation failed:
-// a failure on any other platform is a failure of the test.
+// The name of the platform decides whether a test is skipped. A failed operation never does, so that
+// on any other platform it fails the test.
 package testplatform
 
 import (
@@ -78,7 +78,8 @@ func NeedModes(t testing.TB) {
 	}
 }
 
-// NeedProcesses skips a test that starts its own program on systems that cannot.
+// NeedProcesses is for tests that start their own program. It skips the test on platforms where that
+// is impossible.
 func NeedProcesses(t testing.TB) {
 	t.Helper()
 	switch {

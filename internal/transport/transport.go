@@ -33,6 +33,6 @@ var Default = sync.OnceValue(func() http.RoundTripper {
 	}
 	t = t.Clone()
 	t.MaxIdleConnsPerHost = InFlight
-	t.MaxResponseHeaderBytes = 1 << 20 // instead of 10 MB, which every try could take
+	t.MaxResponseHeaderBytes = 1 << 20 // the default lets a server send 10 MB of headers in every try
 	return t
 })

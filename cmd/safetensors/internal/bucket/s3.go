@@ -47,7 +47,9 @@ func openS3(ctx context.Context, name string, query url.Values) (store, error) {
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(o["profile"]), config.WithLogger(logging.Nop{}),
 		config.WithHTTPClient(connections()),
-		config.WithEndpointCredentialOptions(func(c *endpointcreds.Options) { c.HTTPClient = discreet{newClient(connections())} })) // a client of its own, so that it does not send the credentials of other clients
+		// Here the SDK ignores WithHTTPClient, and its default client would follow redirects with the
+		// authorization token.
+		config.WithEndpointCredentialOptions(func(c *endpointcreds.Options) { c.HTTPClient = discreet{newClient(connections())} }))
 	if err != nil {
 		return nil, err
 	}

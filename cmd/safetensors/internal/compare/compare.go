@@ -26,7 +26,8 @@ type Difference struct {
 }
 
 // A Tolerance is the largest difference between equal elements: |a-b| ≤ Absolute + Relative×|b|.
-// NaNs are equal to each other. The zero Tolerance compares bits.
+// NaNs are equal to each other. The zero Tolerance is stricter if both tensors have the same dtype:
+// then elements are equal only if their bits are, so that 0 and -0, and NaNs with different bits, differ.
 type Tolerance struct{ Absolute, Relative float64 }
 
 // blockElements is the number of elements that are compared at a time. That many elements fill
@@ -262,7 +263,8 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 	return d, at
 }
 
-// apart returns |a-b+rest|, or NaN if only one of a and b is finite.
+// apart returns |a-b+rest|, but at most the largest float64. If a or b is not finite, it returns 0 for
+// two NaNs and for equal infinities, and NaN otherwise.
 func apart(a, b, rest float64) float64 {
 	if absolute := math.Abs(a - b + rest); absolute <= math.MaxFloat64 {
 		return absolute

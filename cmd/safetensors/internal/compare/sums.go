@@ -7,8 +7,9 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// squares returns the sum of the squares of the finite elements of b, whose n elements are in m. It
-// reads BF16 and F32, the dtypes of most weights, without first converting them to float64.
+// squares returns the sum of the squares of the finite elements in the block of the second tensor,
+// m.bytes[1], which holds n elements of dtype d. It sums BF16 and F32, the dtypes of most weights,
+// directly from their bytes, unless that sum is not finite.
 func (m *memory) squares(d safetensors.DType, n int64) (float64, error) {
 	data, sum := m.bytes[1], 0.0
 	switch d {

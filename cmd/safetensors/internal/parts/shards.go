@@ -136,8 +136,9 @@ func (j *Job) checkAll(files map[string]dest.Stored) (bool, error) {
 	return err == nil && !slices.Contains(all, false), err
 }
 
-// commit writes the files after the shards, with the index last. If that fails, another part may
-// have written them.
+// commit writes the files that come after the shards: those next to the weights, and the index last.
+// An error that is not a Refusal is ignored if the same index is there, because then another part has
+// completed the checkpoint.
 func (j *Job) commit() error {
 	err := j.stillPlanned()
 	if err == nil {

@@ -159,8 +159,9 @@ func linearScale(label string, values []float64) scale {
 	return scale{Label: label, High: numbers.Float(high)}
 }
 
-// paint colors all cells by their next figure, with the scale that scaleOf makes for these figures.
-// NaN, and zero on a logarithmic scale, have colors of their own.
+// paint colors all cells by one of their figures: the first call by the first figure, and so on. It
+// appends the scale that scaleOf makes for these figures to m.Scales. NaN, and zero on a logarithmic
+// scale, have colors of their own.
 func (m *layerMap) paint(label string, scaleOf func(label string, values []float64) scale) {
 	k := len(m.Scales)
 	var values []float64

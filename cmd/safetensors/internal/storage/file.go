@@ -146,7 +146,7 @@ func (f *FS) reopen(name, tag string) (io.ReadCloser, error) {
 	return metered{r, f.session}, nil
 }
 
-// A HubFile is the description of a file of a repository by the hub.
+// A HubFile holds the checksum that the hub lists for a file of a repository.
 type HubFile struct {
 	sum []byte
 	git bool // whether sum is the hash of a git blob

@@ -113,8 +113,9 @@ type offlineError struct {
 func (e *offlineError) Error() string { return e.text }
 func (e *offlineError) Unwrap() error { return e.err }
 
-// inBucket returns the folder of a key. If the ending of the key is that of a file, opening it
-// takes only one request.
+// inBucket returns the folder that contains a key, and the name of the file in it. If the key is a
+// folder itself, it returns that folder and ".". A key that ends in .safetensors or .json is taken
+// for a file without a request, so that opening the file takes only one.
 func (s *Session) inBucket(name string) (*FS, string, error) {
 	b, key, err := bucket.Open(s.Context, name)
 	if err != nil {

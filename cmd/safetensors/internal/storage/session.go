@@ -60,8 +60,8 @@ func (m metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteTo writes the rest of a file. If possible, the operating system copies a file of this
-// machine.
+// WriteTo writes the rest of the file to w. If the file is on this machine, the operating system
+// copies the bytes where it can.
 func (m metered) WriteTo(w io.Writer) (n int64, err error) {
 	local, ok := m.readable.(*os.File)
 	if !ok {
