@@ -133,6 +133,27 @@ func TestOnlyRegularFiles(t *testing.T) {
 	require.ErrorIs(t, errorOf(ReadRegular(filepath.Join(dir, "missing"), 3)), fs.ErrNotExist)
 }
 
+// TestBrokenLinks: an error names the link that leads nowhere. A missing file behind a link that leads
+// somewhere is only missing.
+func TestBrokenLinks(t *testing.T) {
+	testplatform.NeedSymlinks(t)
+	dir := t.TempDir()
+	link, good := filepath.Join(dir, "link"), filepath.Join(dir, "good")
+	require.NoError(t, os.Symlink("absent\n", link))
+	require.NoError(t, os.Symlink(dir, good))
+	for name, at := range map[string]string{link: "it", filepath.Join(link, "a", "b"): link} {
+		for _, err := range []error{errorOf(FS{}.Open(name)), errorOf(FS{}.Stat(name)), errorOf(ReadRegular(name, 3))} {
+			require.ErrorIs(t, err, fs.ErrNotExist)
+			require.ErrorContains(t, err, name+": "+at+` is a link to "absent\n", which does not exist`)
+		}
+	}
+	for _, name := range []string{filepath.Join(dir, "missing"), filepath.Join(good, "missing"), "missing"} {
+		err := errorOf(FS{}.Open(name))
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.NotContains(t, err.Error(), "link")
+	}
+}
+
 // TestPipeIsNotWaitedFor: not even if it takes the place of a file after the first look.
 func TestPipeIsNotWaitedFor(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")

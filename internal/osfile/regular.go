@@ -8,13 +8,16 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
 )
 
 // OpenRegular opens a regular file and returns its size in bytes. It never waits for the writer of
 // a named pipe. It checks the kind of the file before it opens it, since opening a device can have
 // effects.
 func OpenRegular(name string) (*os.File, int64, error) {
-	info, err := os.Stat(name)
+	info, err := FS{}.Stat(name)
 	if err == nil {
 		err = checkRegular("open", name, info)
 	}
@@ -106,7 +109,11 @@ func regular[F fs.File](name string, f F, err error) (F, int64, error) {
 // the operating system.
 type FS struct{}
 
-func (FS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
+func (FS) Stat(name string) (fs.FileInfo, error) {
+	info, err := os.Stat(name)
+	return info, explain(name, err)
+}
+
 func (FS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 func (FS) ReadLink(name string) (string, error)       { return os.Readlink(name) }
 
@@ -116,6 +123,46 @@ func (FS) Open(name string) (fs.File, error) {
 		return nil, err // not a nil *os.File, which would be an fs.File that is not nil
 	}
 	return f, nil
+}
+
+// explain returns err, the error of finding a file of the operating system. If the file does not
+// exist because a link leads nowhere, the error names the link: the file itself, or a folder above it.
+func explain(name string, err error) error {
+	missing, ok := err.(*fs.PathError)
+	if !ok || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	link, at := "it", name
+	to, notLink := os.Readlink(at)
+	for notLink != nil {
+		above := filepath.Dir(at)
+		if above == at {
+			return err
+		}
+		link, at = above, above
+		to, notLink = os.Readlink(at)
+	}
+	if _, absent := os.Stat(at); !errors.Is(absent, fs.ErrNotExist) {
+		return err
+	}
+	return &fs.PathError{Op: missing.Op, Path: missing.Path, Err: &brokenLinkError{link, to, missing.Err}}
+}
+
+// A brokenLinkError reports that a file does not exist because a link leads nowhere.
+type brokenLinkError struct {
+	link string // the link, or "it" for the file itself
+	to   string // the target of the link
+	err  error
+}
+
+func (e *brokenLinkError) Unwrap() error { return e.err }
+
+func (e *brokenLinkError) Error() string {
+	to := e.to
+	if strings.ContainsFunc(to, unicode.IsControl) { // the link may come from a stranger's archive
+		to = strconv.Quote(to)
+	}
+	return fmt.Sprintf("%s is a link to %s, which does not exist", e.link, to)
 }
 
 // A Tree is a file system in which files are opened: that of the operating system, or an fs.FS.

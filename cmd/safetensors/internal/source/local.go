@@ -12,6 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // orOnTheHub returns err. If no such file exists and name may mean a repository on the hub, it adds
@@ -54,7 +55,7 @@ func hubName(name string) string {
 // openLocal opens a file, an index or a folder. It reads files, and does not map them: the pages of
 // a mapping count as memory of the process, and canceling the context could not end reading them.
 func (o *Opener) openLocal(c *Checkpoint, name string) error {
-	info, err := os.Stat(name)
+	info, err := osfile.Stat(name)
 	switch {
 	case err != nil:
 		return orOnTheHub(name, err)
