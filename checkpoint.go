@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -97,7 +96,11 @@ func (c choice) open(in folder) (*File, error) {
 	default:
 		return openIn(in, c.name)
 	}
-	return f, prefix.OpenError(c.name, err)
+	if err != nil {
+		return nil, prefix.OpenError(c.name, err)
+	}
+	f.opened = c.name
+	return f, nil
 }
 
 // shardsIn returns the func that opens shards in dir. Its errors omit dir, which the caller adds.
@@ -116,6 +119,7 @@ func openIn(in folder, name string) (*File, error) {
 	if err != nil {
 		return nil, prefix.OpenError(name, err)
 	}
+	f.opened = name
 	f.parts[0].file = filepath.Base(name)
 	f.parts[0].src.setName(name)
 	return f, nil
@@ -170,7 +174,7 @@ func noWeights(in folder, dir string, names []string) error {
 	if len(names) == 0 {
 		return prefix.Absent{Err: fmt.Errorf("no %s file in it: it is empty", fileSuffix)}
 	}
-	others := "only [" + listNames(names) + "]"
+	others := "only " + listNames(names)
 	if slices.Contains(names, pipelineFile) {
 		models := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			below, _ := fs.ReadDir(in.FS, in.Join(dir, name))
@@ -254,9 +258,7 @@ func listNames(names []string) string {
 	}
 	names = slices.Clone(names)
 	for i, name := range names {
-		if strings.ContainsFunc(name, unicode.IsControl) {
-			names[i] = quote(name)
-		}
+		names[i] = fileText(name)
 	}
 	return strings.Join(names, ", ") + more
 }

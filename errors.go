@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -81,11 +82,21 @@ func (e *shardError) Error() string {
 	}
 }
 
-// A noTensorError reports that no tensor has this name.
-type noTensorError string
+// A noTensorError reports that no tensor of a checkpoint has this name.
+type noTensorError struct {
+	name   string
+	opened string // the path of the checkpoint; "" if it has none
+}
 
-func (e noTensorError) Error() string        { return "no tensor is named " + quote(string(e)) }
-func (e noTensorError) Is(target error) bool { return target == fs.ErrNotExist }
+func (e *noTensorError) Is(target error) bool { return target == fs.ErrNotExist }
+
+func (e *noTensorError) Error() string {
+	where := ""
+	if e.opened != "" {
+		where = " of " + fileText(e.opened)
+	}
+	return "no tensor" + where + " is named " + quote(e.name)
+}
 
 // tensorError adds the name of a tensor to an error about it. It returns nil for nil.
 func tensorError(name string, err error) error {
@@ -110,6 +121,22 @@ func (e *readError) Unwrap() error { return e.err }
 func (e *readError) Error() string {
 	where := slices.DeleteFunc([]string{e.tensor, e.file}, func(name string) bool { return name == "" })
 	return strings.Join(where, " of ") + ": " + e.err.Error()
+}
+
+// countText returns a number with a noun, such as "1 element" and "2 elements".
+func countText(n int64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// fileText returns the name of a file for an error. It quotes a name with control characters.
+func fileText(name string) string {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return quote(name)
+	}
+	return name
 }
 
 // quote quotes a name for an error, and shortens a long one: a name may be as long as a header.

@@ -39,7 +39,8 @@ func Read(r io.Reader) (*File, error) {
 }
 
 // readFile reads and checks a file. It returns the error that parseFile would return for the bytes
-// that have arrived, an error of r, or an error that says that the file is larger than memory.
+// that have arrived, an error of r, or an error that says that the file is larger than memory. Only
+// a tar archive is refused as text, because its magic number has not arrived.
 func readFile(r io.Reader) (*File, error) {
 	t, err := streamedTable(r)
 	if err != nil {

@@ -75,6 +75,15 @@ func parseIndex(text []byte) (*weightMap, error) {
 	if len(text) > maxIndexLength {
 		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("the index is longer than %d bytes", maxIndexLength)}
 	}
+	if len(text) == 0 {
+		return nil, &FormatError{Offset: -1, Reason: "the index is empty"}
+	}
+	// A text that begins with a brace, or that is of no known kind, may be JSON: the scanner finds
+	// what is wrong with it.
+	kind := sniff(text)
+	if kind != "" && kind != plainText && !bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
+		return nil, &FormatError{Offset: 0, Reason: "this is " + kind + ", not an index"}
+	}
 	p := &indexParser{Scanner: jsonscan.Scanner{Text: text}, w: &weightMap{count: make(map[string]int)}}
 	err := p.CheckUTF8("the index")
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/float"
@@ -24,11 +25,10 @@ func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 		return Tensor{}, prefixed(err)
 	}
 	if size := len(mem.BytesOf(data)); int64(size) != t.size {
-		what := t.String()
-		if t.dtypes != nil {
-			what += " rounded from " + t.sourceDType().String()
+		if reflect.TypeFor[T]().Kind() == reflect.Uint8 {
+			return Tensor{}, prefixed(fmt.Errorf("%v needs %s, the data has %d", t, countText(t.size, "byte"), size))
 		}
-		return Tensor{}, prefixed(fmt.Errorf("%s needs %d bytes, the data has %d", what, t.size, size))
+		return Tensor{}, prefixed(fmt.Errorf("%v has %s, the data has %d", t, countText(int64(t.Len()), "element"), len(data)))
 	}
 	t.origin = newMemorySource(data)
 	return t, nil

@@ -8,9 +8,9 @@ import (
 )
 
 // Open opens a checkpoint for lazy reading: a .safetensors file, an index of shards, or a
-// directory, which is searched in this order: model.safetensors; its index; the only other index
-// or file; a complete set x-00001-of-0000N.safetensors. A variant such as x.fp16.safetensors is
-// ignored if x.safetensors exists.
+// directory, which is searched in this order: model.safetensors; its index; the only other index;
+// the only other file; a complete set x-00001-of-0000N.safetensors without other files. A variant
+// such as x.fp16.safetensors is ignored if x.safetensors exists.
 //
 // Open maps the file; where that is impossible, tensors are read on demand. Each file takes a
 // descriptor until Close. Do not write to an open file or truncate it; replacing it, as WriteFile

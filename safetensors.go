@@ -12,6 +12,7 @@ import (
 // A File gives access to the tensors of a safetensors file, or of several opened as
 // one. All methods may be called concurrently.
 type File struct {
+	opened   string                   // the path under which a checkpoint was opened, for errors; "" if unknown
 	parts    []part                   // the file, or each shard
 	names    nameIndex                // finds entries by name; their indices count the entries of all parts
 	metadata func() map[string]string // returns a new map, which the caller may change
@@ -114,7 +115,7 @@ func (f *File) Metadata() map[string]string { return f.metadata() }
 func (f *File) Tensor(name string) (Tensor, error) {
 	i := f.names.lookup(name, f.name)
 	if i < 0 {
-		return Tensor{}, prefixed(noTensorError(name))
+		return Tensor{}, prefixed(&noTensorError{name, f.opened})
 	}
 	p := f.partOf(i)
 	return p.tensor(i - p.first), nil
@@ -149,11 +150,7 @@ func (f *File) String() string {
 	for _, t := range f.Tensors() {
 		size += t.Size()
 	}
-	plural := "s"
-	if f.Len() == 1 {
-		plural = ""
-	}
-	return fmt.Sprintf("%d tensor%s, %d bytes", f.Len(), plural, size)
+	return fmt.Sprintf("%s, %d bytes", countText(int64(f.Len()), "tensor"), size)
 }
 
 // Header returns a copy of the header. For several files, it is the header of one file that holds

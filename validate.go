@@ -47,10 +47,11 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	return 0, &FormatError{Offset: 0, Reason: reason, truncated: truncated}
 }
 
-// sniff recognizes other kinds of files by their first eight bytes, and returns "" for unknown
-// ones. Read as a header length, these bytes exceed the limit, so that no safetensors file, not
-// even a damaged one, is taken for something else.
+// sniff recognizes other kinds of files by their first eight bytes, and a tar archive by its first
+// 262. It returns "" for unknown ones. Read as a header length, the eight bytes exceed the limit, so
+// that no safetensors file, not even a damaged one, is taken for something else.
 func sniff(prefix []byte) string {
+	prefix = prefix[:min(len(prefix), tarMagic+len("ustar"))]
 	text := strings.TrimLeft(string(prefix), " \t\r\n")
 	for _, known := range [...]struct{ magic, kind string }{
 		{"version ", "a Git LFS pointer (git lfs pull fetches the content)"},
@@ -75,16 +76,25 @@ func sniff(prefix []byte) string {
 			return known.kind
 		}
 	}
+	if len(prefix) > tarMagic && string(prefix[tarMagic:]) == "ustar" {
+		return "a tar archive"
+	}
 	// Protobuf has no magic number, but an ONNX model starts with the fields of its version and
 	// its producer.
 	if len(prefix) > 2 && prefix[0] == 0x08 && prefix[1] < 0x20 && prefix[2] == 0x12 {
 		return "an ONNX file"
 	}
 	if len(prefix) >= prefixSize && strings.Trim(string(prefix[:prefixSize]), textBytes) == "" {
-		return "text"
+		return plainText
 	}
 	return ""
 }
+
+// tarMagic is the offset of the magic number of a tar archive.
+const tarMagic = 257
+
+// plainText is the kind of a file of text that is not one of the others.
+const plainText = "text"
 
 // textBytes are the bytes of ASCII text. Eight of them, read as a header length, exceed the limit.
 const textBytes = "\t\n\r !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"

@@ -34,7 +34,7 @@ func view[T Element](t Tensor) ([]T, error) {
 		if float.Exact(t.dtype.float(), floatOf[T]().float()) {
 			return nil, t.noView(err.Error())
 		}
-		return nil, err
+		return nil, fmt.Errorf("viewing %v: %w", t, err)
 	}
 	src, ok := t.origin.(*source)
 	if !ok {
@@ -82,9 +82,11 @@ func Append[T Element](dst []T, t Tensor) ([]T, error) {
 
 func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	if err := checkElement[T](t.dtype); err != nil {
-		if t, err = seenAs[T](t, err); err != nil {
-			return dst, err
+		seen, err := seenAs[T](t, err)
+		if err != nil {
+			return dst, fmt.Errorf("appending %v: %w", t, err)
 		}
+		t = seen
 	}
 	if src := t.adjacent(); src != nil && t.size <= smallest {
 		return appendSmall(dst, t, src)

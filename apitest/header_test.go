@@ -109,6 +109,25 @@ func TestFormatErrorCutsNames(t *testing.T) {
 	require.Less(t, len(err.Error()), 300)
 }
 
+// TestTar: a tar archive begins with the name of a file, as text. Its magic number is beyond the first
+// bytes, so that only a stream is refused without it.
+func TestTar(t *testing.T) {
+	archive := make([]byte, 1024)
+	copy(archive, "weights.bin")
+	copy(archive[257:], "ustar\x0000")
+	for way, err := range openingErrors(t, archive) {
+		want := "this is a tar archive, not a safetensors file"
+		if way == "Read" {
+			want = "this is text, not a safetensors file"
+		}
+		require.ErrorContains(t, err, want, way)
+	}
+	for _, cut := range []int{257, 258, 261} {
+		require.ErrorContains(t, errorOf(Parse(archive[:cut])), "this is text, not a safetensors file")
+	}
+	require.ErrorContains(t, errorOf(Parse(archive[:262])), "this is a tar archive")
+}
+
 // TestNotSafetensors: every way to read refuses other files, and broken ones, with a
 // FormatError that names what they are.
 func TestNotSafetensors(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"testing/fstest"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -180,9 +181,9 @@ func TestOpenFolder(t *testing.T) {
 		{"an index of other files does not count", files{"adapter.safetensors": one, "pytorch_model.bin.index.json": ""}, tensors, nil, ""},
 		{"temporary files do not count", files{".safetensors-12.tmp": "", "a.safetensors": one}, tensors, nil, ""},
 		{"of several other names none is chosen", files{"a.safetensors": one, "b.safetensors": one}, nil, nil, "no model.safetensors in it, but several other files: a.safetensors, b.safetensors; open those of one model by name, and Join them"},
-		{"there is a .safetensors file", files{"config.json": "", "pytorch_model.bin": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only [config.json, pytorch_model.bin] (package torch reads the files of PyTorch)"},
+		{"there is a .safetensors file", files{"config.json": "", "pytorch_model.bin": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only config.json, pytorch_model.bin (package torch reads the files of PyTorch)"},
 		{"a distributed checkpoint is not safetensors", files{".metadata": "", "__0_0.distcp": "", "extra.pt": ""}, nil, fs.ErrNotExist, "(package dcp reads the distributed checkpoint)"},
-		{"a folder of something else", files{"config.json": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only [config.json]"},
+		{"a folder of something else", files{"config.json": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only config.json"},
 		{"a folder is not empty", nil, nil, fs.ErrNotExist, "no .safetensors file in it: it is empty"},
 		{"an index may have another name", files{"mine.safetensors.index.json": index, "x-00001-of-00002.safetensors": first, "x-00002-of-00002.safetensors": second}, tensors, nil, ""},
 		{"of several others none is chosen", files{"mine.safetensors.index.json": index, "other.safetensors.index.json": index}, nil, nil, "mine.safetensors.index.json, other.safetensors.index.json"},
@@ -191,6 +192,8 @@ func TestOpenFolder(t *testing.T) {
 
 		{"a set of one", files{"x-00001-of-00001.safetensors": one}, tensors, nil, ""},
 		{"a set of any stem", files{"x-00002-of-00002.safetensors": first, "x-00001-of-00002.safetensors": second}, tensors, nil, ""},
+		{"a set and no other file", files{"x-00001-of-00002.safetensors": first, "x-00002-of-00002.safetensors": second, "consolidated.safetensors": one}, nil, nil,
+			"several other files: consolidated.safetensors, x-00001-of-00002.safetensors, x-00002-of-00002.safetensors; open those of one model by name"},
 		{"no lone shard of several", files{"model-00002-of-00004.safetensors": one}, nil, fs.ErrNotExist,
 			"3 of 4 shards are missing: model-00001-of-00004.safetensors, model-00003-of-00004.safetensors, model-00004-of-00004.safetensors"},
 		{"no incomplete set", files{"m-00001-of-00003.safetensors": first, "m-00003-of-00003.safetensors": second}, nil, fs.ErrNotExist,
@@ -228,7 +231,7 @@ func TestOpenFolder(t *testing.T) {
 		{"nor is that of another model", files{"x.safetensors": one, "y.fp16.safetensors": half}, nil, nil, "several other files"},
 
 		{"the folders of a pipeline of diffusers", indexed, nil, fs.ErrNotExist, "no .safetensors file in it, only in folders of its pipeline: unet, vae"},
-		{"other folders", pipeline, nil, fs.ErrNotExist, "only [scheduler, unet, vae, x]"},
+		{"other folders", pipeline, nil, fs.ErrNotExist, "only scheduler, unet, vae, x"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			dir := t.TempDir()
@@ -251,6 +254,47 @@ func TestOpenFolder(t *testing.T) {
 			}
 			require.Zero(t, open.Load(), "files are left open")
 		})
+	}
+}
+
+// TestUnknownTensor: the error names the checkpoint as it was opened, if it has a name.
+func TestUnknownTensor(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, WriteFile("model.safetensors", checkpointOf(2), nil))
+	require.NoError(t, WriteShards("shards", checkpointOf(2), nil, 64))
+	for want, f := range map[string]*File{
+		" of model.safetensors":                   must(Open("model.safetensors")),
+		" of shards/model.safetensors.index.json": must(Load(filepath.FromSlash("shards"))),
+		"": must(Parse(saved(nil, nil))),
+	} {
+		require.EqualError(t, errorOf(f.Tensor("typo")), "safetensors: no tensor"+filepath.FromSlash(want)+` is named "typo"`)
+		require.EqualError(t, errorOf(must(Join(f)).Tensor("typo")), `safetensors: no tensor is named "typo"`)
+		require.NoError(t, f.Close())
+	}
+}
+
+// TestBrokenLink: the error names the link that leads nowhere, whether it is the file, its directory, or
+// a file in the directory.
+func TestBrokenLink(t *testing.T) {
+	testplatform.NeedSymlinks(t)
+	t.Chdir(t.TempDir())
+	nowhere := filepath.FromSlash("../blobs/absent")
+	require.NoError(t, os.Mkdir("dir", 0o777))
+	require.NoError(t, os.Mkdir("indexed", 0o777))
+	require.NoError(t, os.WriteFile("indexed/model.safetensors.index.json", []byte(`{"weight_map":{"x":"shard.safetensors"}}`), 0o666))
+	for _, link := range []string{"link.safetensors", "linked", "dir/model.safetensors", "indexed/shard.safetensors"} {
+		require.NoError(t, os.Symlink(nowhere, link))
+	}
+	for name, want := range map[string]string{
+		"link.safetensors": "open link.safetensors: it",
+		"linked/x":         filepath.FromSlash("open linked/x: linked"),
+		"dir":              filepath.FromSlash("open dir/model.safetensors: it"),
+		"indexed":          filepath.FromSlash("open indexed/model.safetensors.index.json: ") + `shard "shard.safetensors": it`,
+	} {
+		for _, err := range []error{errorOf(Open(filepath.FromSlash(name))), errorOf(Load(filepath.FromSlash(name)))} {
+			require.EqualError(t, err, "safetensors: "+want+" is a link to "+nowhere+", which does not exist")
+			require.ErrorIs(t, err, fs.ErrNotExist)
+		}
 	}
 }
 

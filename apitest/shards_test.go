@@ -187,7 +187,13 @@ func TestBadIndex(t *testing.T) {
 	counted, opened := countOpen(os.DirFS("."))
 	const shardExists = "a shard exists"
 	for _, c := range []struct{ rule, index, want string }{
-		{"an index is not empty", ``, "expected an object, the index, found the end of the text (at byte 0)"},
+		{"an index is not empty", ``, name + ": the index is empty"},
+		{"an index is not blank", "\n ", "expected an object, the index, found the end of the text (at byte 2)"},
+		{"an index is not a page of a server", "\n<!DOCTYPE html>", name + ": this is an HTML page, not an index (at byte 0)"},
+		{"an index is not a pointer of Git LFS", "version https://git-lfs.github.com/spec/v1", name + ": this is a Git LFS pointer (git lfs pull fetches the content), not an index (at byte 0)"},
+		{"an index is not compressed", "\x1f\x8b\x08", name + ": this is gzip data, not an index (at byte 0)"},
+		{"an index is JSON", "Entry not found", "expected an object, the index, found 'E' (at byte 0)"},
+		{"an index is an object", `{"weight_map": 1}`, "expected an object, the weight_map, found '1' (at byte 15)"},
 		{"an index has a weight_map", `{"metadata":{}}`, "the index has no weight_map"},
 		{"weight_map is an object", `{"weight_map":[]}`, "expected an object, the weight_map, found '[' (at byte 14)"},
 		{"weight_map is unique", `{"weight_map":{},"weight_map":{}}`, `duplicate weight_map (at byte 18)`},

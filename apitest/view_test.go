@@ -75,7 +75,7 @@ func TestElementTypes(t *testing.T) {
 	requireElements(t, get("i"), []uint8{255}, true)
 	requireElements(t, get("8"), []uint8{0x38}, true)
 
-	requireBothRefused[int32](t, get("f"), "elements of F32 are float32, uint32 or byte, not int32", "elements of F32 are float32, uint32, byte or float64, not int32")
+	requireBothRefused[int32](t, get("f"), "viewing F32 [2]: elements of F32 are float32, uint32 or byte, not int32", "appending F32 [2]: elements of F32 are float32, uint32, byte or float64, not int32")
 	requireBothRefused[int32](t, get("b"), "elements of BF16 are uint16 or byte, not int32", "elements of BF16 are uint16, byte, float32 or float64, not int32")
 	requireRefused[uint64](t, get("f"), "not uint64")
 	requireRefused[int8](t, get("o"), "elements of BOOL are byte, not int8")
@@ -131,7 +131,7 @@ func TestElements(t *testing.T) {
 	}
 	require.EqualError(t, errorOf(Elements[float64](f, "s", 1)), `safetensors: tensor "s": its shape is [], not [1]`)
 	require.ErrorIs(t, errorOf(Elements[float32](f, "y")), fs.ErrNotExist)
-	require.EqualError(t, errorOf(Elements[int32](f, "x")), `safetensors: tensor "x": elements of BF16 are uint16, byte, float32 or float64, not int32`)
+	require.EqualError(t, errorOf(Elements[int32](f, "x")), `safetensors: tensor "x": appending BF16 [2,3]: elements of BF16 are uint16, byte, float32 or float64, not int32`)
 	file := saved(maps.Collect(f.Tensors()), nil)
 	closed := must(Parse(file))
 	require.NoError(t, closed.Close())

@@ -133,12 +133,14 @@ func TestOldNames(t *testing.T) {
 // TestManyShardsMissing: the count in the name of a shard is believed up to the number of files that Check reads.
 func TestManyShardsMissing(t *testing.T) {
 	for name, want := range map[string]string{
-		"model-00001-of-00003.safetensors": "(2 of them)", "model-00002-of-00002.safetensors": "(1 of them)",
-		"model-00001-of-10001.safetensors": "(10000 of them)", "model-00001-of-99999.safetensors": "(10000 of them)",
+		"model-00001-of-00003.safetensors": `2 of 3 shards are missing: "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"`,
+		"model-00002-of-00002.safetensors": `1 of 2 shards is missing: "model-00001-of-00002.safetensors"`,
+		"model-00001-of-10001.safetensors": "10000 of 10001 shards are missing: ",
+		"model-00001-of-99999.safetensors": "99998 of 99999 shards are missing: ",
 	} {
 		found := check(t, files(map[string]string{name: weights(t, map[string]float32{"a": 1}), "config.json": "{}"}))
 		require.Len(t, found, 1, name)
-		require.Contains(t, found[0], want)
+		require.Contains(t, found[0], "missing: "+want)
 	}
 }
 

@@ -88,8 +88,15 @@ func (d *directory) holes(files []string) {
 		return
 	}
 	var names []string
-	for _, name := range missing[:min(len(missing), 10)] {
+	for _, name := range missing {
 		names = append(names, d.at(name))
 	}
-	d.note(Missing, "", fmt.Sprintf("%s is missing, by the numbers of %s (%d of them)", quotedList(names), quotedList(files), len(missing)), append(names, d.at(files[0]))...)
+	shard, _ := variant.ParseShard(files[0])
+	count, _ := strconv.Atoi(shard.Count)
+	n, verb := len(names)+max(0, count-maxWeights-1), "are" // hole looks no further
+	if n == 1 {
+		verb = "is"
+	}
+	text := fmt.Sprintf("%d of %d shards %s missing: %s", n, count, verb, quotedList(names))
+	d.note(Missing, "", text, append(names[:min(len(names), 10)], d.at(files[0]))...)
 }

@@ -40,7 +40,7 @@ func TestOpenFindsWhatOpenFSFinds(t *testing.T) {
 		{"PyTorch", map[string]string{"pytorch_model.bin": "PK", "config.json": "{}", "training_args.bin": ""}, 3, "it has pytorch_model.bin: checkpoint.OpenFS reads it through Client.FS"},
 		{"PyTorch beside an optimizer", map[string]string{"model.pt": "PK", "a.pt": ""}, 3, "it has model.pt: checkpoint.OpenFS"},
 		{"distributed", map[string]string{".metadata": "", "__0_0.distcp": ""}, 3, "it has __0_0.distcp: checkpoint.OpenFS"},
-		{"nothing", map[string]string{"README.md": ""}, 3, "only [README.md]"},
+		{"nothing", map[string]string{"README.md": ""}, 3, "only README.md"},
 		{"pipeline", map[string]string{"model_index.json": "{}", "unet/x.safetensors": weights}, 3, "only in folders of its pipeline: unet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

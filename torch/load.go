@@ -39,9 +39,11 @@ func loadMarked(r io.ReaderAt, size int64, s *session) (top any, data storages, 
 		return nil, nil, err
 	}
 	switch {
+	case len(head) == 0:
+		return nil, nil, prefix.Foreign{Err: errors.New("the file is empty")}
 	case bytes.HasPrefix(head, []byte("PK")):
 		return openZip(r, size, s)
-	case len(head) > 0 && head[0] == pickle.Start:
+	case head[0] == pickle.Start:
 		s.start(min(size, pickle.MaxSize)) // a legacy file does not record the size of its pickles
 		return openLegacy(r, size)
 	case len(head) > tarMagic && string(head[tarMagic:]) == "ustar":

@@ -143,7 +143,7 @@ func TestOtherFiles(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"empty":        {nil, `not made by torch.save: it starts with ""`},
+		"empty":        {nil, `the file is empty`},
 		"short":        {[]byte("abc"), `not made by torch.save: it starts with "abc"`},
 		"tar":          {tar, "a tar archive, as PyTorch wrote before 0.2"},
 		"pickle":       {[]byte("\x80\x02}."), "a Python pickle that torch.save did not make; its first object is a dict with 0 entries"},

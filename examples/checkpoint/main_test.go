@@ -126,7 +126,7 @@ func TestErrors(t *testing.T) {
 	}
 	fails("its metadata has no step", nil, nil)
 	fails(`the step in its metadata: strconv.Atoi: parsing "one"`, nil, map[string]string{"step": "one"})
-	fails("no tensor is named", nil, map[string]string{"step": "20"})
+	fails("no tensor of "+file+" is named ", nil, map[string]string{"step": "20"})
 	tensors, metadata, err := newModel().snapshot()
 	require.NoError(t, err)
 	tensors["momentum.waves.weight"] = tensors["bias"]

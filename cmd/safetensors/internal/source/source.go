@@ -325,6 +325,9 @@ func wrongKind(f *format.Format, r io.ReaderAt, size int64, err error) error {
 	if !recognized || strings.HasSuffix(kind, "zip archive") || strings.HasSuffix(kind, "pickle") { // the format may be one of these
 		return err
 	}
+	if f == format.Torch && strings.HasSuffix(kind, "tar archive") { // err says that PyTorch wrote it, and what to do
+		return err
+	}
 	return &kindError{fmt.Sprintf("not a %s: %s", f.Name, kind), broken}
 }
 
