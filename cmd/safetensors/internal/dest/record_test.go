@@ -1,0 +1,70 @@
+package dest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRecord: a Set that failed is continued by one with the same Record, which writes only the shards that are
+// missing. It does not take files that were replaced since, or that another source has left.
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	var copied []string
+	write := func(record, broken string) error {
+		copied = nil
+		set := &Set{Shards: make(map[string]Shard), Record: []byte(record), AtOnce: 1, Index: "model.safetensors.index.json"}
+		weights := make(map[string]string)
+		for i := range 3 {
+			name := fmt.Sprintf("model-%05d-of-00003.safetensors", i+1)
+			weights[fmt.Sprint(i)] = name
+			set.Shards[name] = Shard{Size: int64(len(name)), CopyTo: func(w io.Writer) error {
+				copied = append(copied, name)
+				_, err := io.WriteString(w, name)
+				if name == broken {
+					err = errBroken
+				}
+				return err
+			}}
+		}
+		set.Text = fmt.Appendf(nil, `{"metadata":{},"weight_map":{"a":%q,"b":%q,"c":%q}}`, weights["0"], weights["1"], weights["2"])
+		return set.Write(folder{name: dir})
+	}
+	names := []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"}
+
+	require.ErrorIs(t, write("v1", names[2]), errBroken)
+	require.Equal(t, names, copied)
+	require.ErrorIs(t, write("v1", names[2]), errBroken)
+	require.Equal(t, names[2:], copied, "the others are there")
+	require.ErrorContains(t, write("v2", ""), names[0]+" exists; --force replaces it", "the record is of another source")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, names[1]), []byte(names[0]), 0o666))
+	require.ErrorContains(t, write("v1", ""), names[1]+" exists; --force replaces it", "it was replaced since")
+	require.NoError(t, os.Remove(filepath.Join(dir, names[1])))
+	require.NoError(t, write("v1", ""))
+	require.Equal(t, names[1:], copied)
+	for _, name := range names {
+		require.Equal(t, name, string(must(os.ReadFile(filepath.Join(dir, name)))))
+	}
+	files := slices.Sorted(maps.Keys(must(folder{name: dir}.Files("", true))))
+	require.NotContains(t, files, recordName, "the copy is complete")
+}
+
+// TestRanksFail: if a tensor cannot be read, nothing is written, and the error says so.
+func TestRanksFail(t *testing.T) {
+	dir := t.TempDir()
+	d := must(ParseRanks(filepath.Join(dir, "x"), 2))
+	for n := range int64(3) {
+		require.ErrorIs(t, d.Write(failingAfter(checkpoint("a", "b", "c"), n), nil), errBroken)
+		require.Empty(t, must(os.ReadDir(dir)))
+	}
+	require.NoError(t, d.Write(checkpoint("a", "b", "c"), nil))
+	require.ErrorContains(t, d.Write(checkpoint("a"), nil), "is not empty")
+	require.NoError(t, errors.Join(os.RemoveAll(filepath.Join(dir, "x")), d.Write(checkpoint("a"), nil)))
+}
