@@ -64,8 +64,19 @@ func howToName(folder string, err error) error {
 	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // a shell cannot list the files there
 		return fmt.Errorf("%s; name one: ls %s/%s", several.Found(), strings.TrimRight(storage.Shown(folder), "/"), several.Names[0])
 	}
+	if i := slices.IndexFunc(several.Names, isNumbered); i >= 0 && !slices.ContainsFunc(several.Names, storage.IsIndex) {
+		shard, _ := variant.ParseShard(several.Names[i])
+		shards := filepath.Join(folder, shard.Stem+"*-of-"+shard.Count+shard.Ending)
+		return fmt.Errorf("%s; name those of one model: ls %s; or join them: cp %s NEW", several.Found(), term.Name(shards), term.Name(shards))
+	}
 	all := filepath.Join(folder, "*"+filepath.Ext(several.Names[0]))
 	return fmt.Errorf("%s; name them: ls %s; or join them: cp %s NEW", several.Found(), term.Name(all), term.Name(all))
+}
+
+// isNumbered reports whether a file is a shard, judging by its name.
+func isNumbered(name string) bool {
+	_, ok := variant.ParseShard(name)
+	return ok
 }
 
 // noteOthers notes the safetensors files of a folder that are not part of the model that was opened: the shards of
