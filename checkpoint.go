@@ -29,13 +29,13 @@ const (
 
 var endings = variant.Endings{fileSuffix}
 
-// openCheckpoint opens what Open takes: a file, an index or a directory. If a save replaces the
-// checkpoint after its files were chosen and before they are open, a file may be missing, and the
-// directory or the index has changed since it was read. Then openCheckpoint starts again.
+// openCheckpoint opens what Open takes: a file, an index or a directory. A save may replace the
+// checkpoint after openCheckpoint has chosen its files and before it has opened them. Then a file
+// may be missing, so openCheckpoint chooses the files again and opens these.
 //
-// The same choice does not prove that nothing has changed: one save may have removed a file, and
-// another one may have written a file of that name. So openCheckpoint opens the same choice a
-// second time, unless it is an index, whose text identifies the save.
+// Even if the second choice equals the first, a save may be the reason: one save may have removed a
+// file, and a later one may have written a file with the same name. So openCheckpoint opens an equal
+// choice once more, unless it is an index, whose text identifies the save.
 func openCheckpoint(in folder, name string) (*File, error) {
 	const tries = 10
 	c := choose(in, name)

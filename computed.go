@@ -39,7 +39,7 @@ func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error
 // A computed is the origin of a computed tensor: the func that produces its data.
 type computed struct {
 	size int64                // size of the result in bytes
-	fill func(b []byte) error // fills b with the bytes that a file holds
+	fill func(b []byte) error // fills b with the elements, encoded as in a file
 }
 
 func (c *computed) notInMemory() string { return "its elements are computed" }

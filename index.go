@@ -71,7 +71,7 @@ func (x *Index) AppendBinary(b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// check makes the checks of parseIndex, except for the length.
+// check checks an index by the rules of parseIndex, except for the limit of its length.
 func (x *Index) check() error {
 	shards := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(x.Shards)) {
@@ -130,7 +130,7 @@ type indexed struct {
 	weights    map[string]string // maps each tensor to its shard
 	shards     map[string]bool
 	notes      map[string]string // metadata of all headers; for each key, the value of the first header that has it
-	parameters uint64            // number of elements of all tensors; unsigned, because F4 has two elements per byte
+	parameters uint64            // number of elements of all tensors; with two F4 elements per byte it may exceed an int64
 	size       int64
 }
 

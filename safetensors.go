@@ -90,11 +90,12 @@ func newFile(t *table, src *source) *File {
 	}
 }
 
-// Close waits for copies in progress (Append, WriteTo, Write), even for those to slow clients: in
-// a server, call go old.Close(). Then it releases the file: later copies return an error wrapping
-// [fs.ErrClosed], and reading a view of a mapping crashes the program. Closing twice is not an
-// error. Close does not wait for operations on computed tensors; their next read of the file
-// fails. Calling Close from a Write method or a Watch func during a copy deadlocks.
+// Close waits for copies in progress (Append, WriteTo, Write). A copy to a slow client may take
+// long, so a server should call Close on another goroutine. Then Close releases the file: later
+// copies return an error wrapping [fs.ErrClosed], and reading a view of a mapping crashes the
+// program. Closing twice is not an error. Close does not wait for operations on computed tensors;
+// their next read of the file fails. Calling Close from a Write method or a Watch func during a
+// copy deadlocks.
 //
 // A file that is never closed stays mapped, which costs address space.
 func (f *File) Close() error {

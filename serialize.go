@@ -180,8 +180,9 @@ func (o *outFile) pieces() *pieces {
 	return all
 }
 
-// rangesOf returns the source of a stream if it is read from a RangeReader, otherwise nil. All
-// tensors of a piece have the same such source, because readTogether reads a piece in one call.
+// rangesOf returns the source of a stream if it is read from a RangeReader, otherwise nil. The
+// result must be the same for all tensors of a piece, because readTogether reads a piece in one
+// call.
 func rangesOf(s stream) *source {
 	if stored, ok := s.(*storedStream); ok && stored.src.ranges != nil {
 		return stored.src

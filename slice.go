@@ -94,7 +94,7 @@ func (r Range) resolve(size int) (s selection, broken string) {
 		return s, fmt.Sprintf("the step of range [%v] is below 1", r)
 	}
 	n := stop - first
-	step := max(1, min(r.step, n)) // a step longer than n selects the same, but products with it could overflow
+	step := max(1, min(r.step, n)) // a step longer than n selects the same indices as a step of n, but products with it could overflow
 	return selection{first, stepsWithin(n, step), step, r.drop}, ""
 }
 
@@ -203,7 +203,7 @@ func (t Tensor) around(off, n int64) (part Tensor, at int64) {
 	size := t.Size() // size of one index of the dimension, in bytes
 	ranges := make([]Range, 0, len(t.shape))
 	for _, dim := range t.shape {
-		if size%int64(dim) != 0 { // one index does not fill whole bytes, because its elements are smaller than a byte
+		if size%int64(dim) != 0 { // the elements at one index do not fill whole bytes, because an element is smaller than a byte
 			break
 		}
 		size /= int64(dim)

@@ -258,8 +258,9 @@ type mapping struct {
 	bytes []byte
 }
 
-// guard calls f, which copies from the mapping. A fault becomes an error. So does a truncated
-// file, since the rest of its last page reads as zeros.
+// guard calls f, which copies from the mapping. It turns a fault into an error. It also returns an
+// error if the file was truncated, because the rest of its last page reads as zeros, without a
+// fault.
 func (m *mapping) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -148,7 +148,7 @@ type computedStream struct {
 // stream returns the stream of t, whose origin is c.
 func (c *computed) stream(t Tensor, all *computations, cached *cache) *computedStream {
 	s := &computedStream{cached: cached != nil, same: *newStoredStream(nil, t)}
-	s.same.held = true // nobody closes a result
+	s.same.held = true // a result is never closed, so there is nothing to hold open
 	if s.cached {
 		s.computation = all.reader(c, 1)
 		*cached = append(*cached, func() { s.computation.read(1) })

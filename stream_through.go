@@ -8,7 +8,7 @@ type throughStream struct {
 
 	inner  stream
 	cached cache        // frees the memory that inner holds because it is read in any order
-	unread atomic.Int64 // bytes that were not read yet; an operation reads each byte once
+	unread atomic.Int64 // number of bytes that have not been read yet; an operation reads each byte once
 }
 
 // stream returns the stream of t, which has elements and whose origin is from.

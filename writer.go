@@ -39,9 +39,9 @@ func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	return &Writer{w: w, names: h.names(), bounds: bounds}, nil
 }
 
-// Create is NewWriter for a file that Close renames to name, atomically and durably,
-// with the exception described at WriteFile. After an error name is unchanged. A Writer
-// that is never closed may leave a temporary file.
+// Create is like NewWriter, but writes to a temporary file, which Close renames to name, atomically
+// and durably, with the exception described at WriteFile. After an error, the file called name is
+// unchanged. A Writer that is never closed may leave the temporary file behind.
 func Create(name string, h *Header) (*Writer, error) {
 	return Saver{}.Create(name, h)
 }

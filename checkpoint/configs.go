@@ -240,7 +240,7 @@ func (m *modelConfig) typeTexts() (texts []string) {
 // default.
 var biased = []struct {
 	types     []string
-	key, rest string // the setting, and the name of a bias in a layer
+	key, rest string // the setting, and the text with which the name of such a bias ends
 }{
 	{[]string{"llama", "granite", "gemma", "gemma2", "gemma3_text", "qwen3", "qwen3_moe", "smollm3", "cohere", "olmo"}, "attention_bias", ".self_attn.q_proj.bias"},
 	{[]string{"llama", "granite", "smollm3"}, "mlp_bias", ".mlp.gate_proj.bias"},

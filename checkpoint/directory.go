@@ -183,7 +183,7 @@ type place map[string]string
 // with the same stem, variant and format.
 type set struct {
 	stem, variant string
-	torch         bool // whether the files are of torch.save
+	torch         bool // whether torch.save wrote the files
 
 	single string                     // name of the single file, or ""
 	index  string                     // name of the index, or ""

@@ -75,8 +75,8 @@ func (v *version) add(name string) error {
 	return nil
 }
 
-// stat adds the line that describes a file to the version. If the file does not exist, it was removed after the
-// directory was listed, or its name is a broken link.
+// stat adds the line that describes a file to the version. If the file was removed after the directory was listed, or
+// is a broken link, the line records that it is absent.
 func (v *version) stat(name string) error {
 	info, err := osfile.StatFS(v.in.FS, name)
 	switch {

@@ -77,9 +77,9 @@ func (j *rankJob) whole(t *divided, early *int64) (joined safetensors.Tensor, er
 	return joined, err
 }
 
-// overlap returns an error that names two pieces that overlap, or nil. It is called for pieces that
-// cannot be joined, because overlapping pieces may leave a hole, and the overlap is the better
-// explanation.
+// overlap returns an error that names two overlapping pieces, or nil if it finds none. It is called
+// after tile has failed: overlapping pieces may leave a hole elsewhere, which tile reports, but the
+// overlap explains the failure better.
 func overlap(name string, pieces []*piece) error {
 	const most = 1000 // number of pieces that are compared with each other
 	for i, p := range pieces[:min(most, len(pieces))] {

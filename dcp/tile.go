@@ -72,9 +72,9 @@ type tiling struct {
 // they would nest as deep as there are files.
 const maxDepth = 64
 
-// tile joins pieces that fill a tensor without overlap. None of them may be empty. Any tiling is
-// possible: if a mesh of ranks makes a grid, tile cuts between the pieces, along the outermost
-// dimension first. If every cut crosses a piece, it slices the piece.
+// tile joins pieces that fill a tensor without overlap, in any arrangement. None of them may be
+// empty. If the pieces form a grid, as those of a mesh of ranks do, tile cuts between them, along
+// the outermost dimension first. If every cut would cross a piece, it slices that piece.
 func tile(name string, dtype safetensors.DType, shape []int, pieces []*piece) (safetensors.Tensor, error) {
 	all := box{make([]int, len(shape)), shape}
 	if all.empty() {

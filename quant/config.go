@@ -23,7 +23,7 @@ type config struct {
 	formatsOf func(method string) []string // returns the formats that a config of compressed-tensors or ComfyUI may name
 
 	plusOne bool   // whether stored zero points are one less than their values
-	packing string // key and value from which plusOne follows, for errors
+	packing string // key and value in the config that determine plusOne, for errors
 	claims  claims
 	settings
 	groups  map[string]*choice // for compressed-tensors: settings of modules, by format

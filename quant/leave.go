@@ -37,8 +37,8 @@ func (l *leftOut) out(name string, f func()) {
 	}
 }
 
-// module leaves out the module owner, and the tensor called name next to it. It calls f, which
-// panics with a problem about that tensor: the reason.
+// module leaves out the module owner because of the tensor called name next to it, which is also
+// left out. f must panic with a problem about that tensor, which becomes the reason for both.
 func (l *leftOut) module(owner *module, name string, f func()) {
 	l.out(name, f)
 	if !l.owners[owner] {

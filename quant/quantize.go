@@ -166,7 +166,7 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 func (a arithmetic) powerOfTwo(most float32) float32 {
 	if a.format == float.F16 {
 		if most < 0.75*a.tiny {
-			return 1 // the dtype does not have this power of two; 1 replaces it
+			return 1 // F16 cannot represent this power of two, so the scale is 1 instead
 		}
 		most = max(most, a.tiny)
 	}

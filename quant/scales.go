@@ -9,8 +9,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/dequant"
 )
 
-// perGroup checks that groups of size adjacent columns divide the columns. It returns how many rows
-// and columns share a scale.
+// perGroup checks that the number of columns is a multiple of size, the number of adjacent columns
+// in a group. It returns how many rows and columns share a scale.
 func (m *module) perGroup(size int) (height, length int) {
 	if size < 1 || m.matrix.width%size != 0 {
 		m.fail(scales, "%d columns are not whole groups of %d", m.matrix.width, size)

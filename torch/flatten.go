@@ -151,7 +151,7 @@ func (f *flattened) holdsTensor(v any, depth int) (holds bool) {
 	case *tensor, *storage:
 		return true
 	case *pickle.Object:
-		if v.Why != nil || isTensor(v) { // a function of PyTorch that was called in an unusual way
+		if v.Why != nil || isTensor(v) { // a known function that did not accept its arguments, or a tensor that cannot be read
 			return true
 		}
 		id = v

@@ -67,9 +67,9 @@ func otherKind(o *pickle.Object) string {
 	return otherTensors[o.Class.String()]
 }
 
-// isQuantized reports whether modules of a class have weights that are not parameters: the classes
-// of HQQ and of PyTorch's quantised modules, except those that models have before they are
-// quantised.
+// isQuantized reports whether modules of a class have weights that are not parameters. These are
+// the classes of HQQ and of PyTorch's quantised modules, except FloatFunctional and
+// FXFloatFunctional, which models contain even before they are quantised.
 func isQuantized(class pickle.Global) bool {
 	if class == (pickle.Global{Module: "hqq.core.quantize", Name: "HQQLinear"}) {
 		return true

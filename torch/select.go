@@ -261,8 +261,8 @@ func identity(v any) any {
 	return nil
 }
 
-// directTensors reports whether a container has tensors among its entries, or within entries whose
-// keys are not names, or is a module with tensors.
+// directTensors reports whether a container has a tensor among its entries, or anywhere within an
+// entry whose key is not a string. For a module, it reports whether there is any tensor in it.
 func (c *contained) directTensors(v any) bool {
 	if !isPlain(v) {
 		return c.tensorsIn(v) > 0

@@ -71,7 +71,7 @@ func openZip(r io.ReaderAt, size int64, s *session) (top any, file storages, err
 		}
 		z.folder = folder
 	}
-	const longest = 1000 // bytes of the folder's name, which is part of the name of each storage
+	const longest = 1000 // limit in bytes for the folder's name, because the name of each storage contains it
 	switch {
 	case z.folder == "":
 		return nil, nil, errors.New("a zip archive without data.pkl: not made by torch.save")

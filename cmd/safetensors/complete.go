@@ -104,8 +104,9 @@ func (c *command) completeNames(_ *cobra.Command, args []string, typed string) (
 	return found[:min(len(found), maxCompletions)], directive
 }
 
-// levels returns the names, cut after the first dot beyond typed. A name that is alone in its level
-// is not cut. If all names have the same dot, levels continues to the next one.
+// levels cuts each name after the first dot beyond typed, and returns the different results. A name
+// whose result no other name shares is not cut. If all names have the same result, levels cuts them
+// at the next dot instead.
 func levels(names []string, typed string) []string {
 	below := make(map[string][]string)
 	for _, name := range names {

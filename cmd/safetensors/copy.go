@@ -31,7 +31,7 @@ type copyJob struct {
 	origin   map[string]string // maps each tensor, except those that --quantize makes, to its name in src
 	read     int64             // number of bytes of src that the job reads
 	config   []byte            // the new config.json; nil if there is none
-	side     []string          // files next to the weights that are written: a new config.json, and copies of files of src
+	side     []string          // files that are written next to the weights: a new config.json, and copies of files of src
 
 	quantisation []byte  // the quantization_config that --quantize adds to config
 	fused        int     // number of weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
@@ -203,7 +203,7 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 	if to.folder == nil || w.config == nil {
 		c.noteConfig(w)
 	}
-	if !whole { // otherwise the files were written before the index
+	if !whole { // otherwise copyFolder has already written the files, before the index
 		if err := w.copyFiles(to.folder); err != nil {
 			return nil, fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 		}

@@ -90,7 +90,7 @@ func f6ToF32(dst, src []byte, table *[256]uint32) {
 	}
 }
 
-// f4ToF32 unpacks two elements from a byte, with the first in the low bits.
+// f4ToF32 converts the two elements in each byte of src. The first one is in the low bits.
 func f4ToF32(dst, src []byte, table *[256]uint32) {
 	le := binary.LittleEndian
 	for len(src) >= 4 && len(dst) >= 32 {

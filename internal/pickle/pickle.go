@@ -193,7 +193,7 @@ func (u *Unpickler) push(v any) error {
 	return nil
 }
 
-// pushValue pushes v, unless err is not nil: then it returns err.
+// pushValue pushes v if err is nil. Otherwise it returns err.
 func (u *Unpickler) pushValue(v any, err error) error {
 	if err != nil {
 		return err

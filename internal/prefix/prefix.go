@@ -57,8 +57,8 @@ func (e Absent) Error() string        { return e.Err.Error() }
 func (e Absent) Unwrap() error        { return e.Err }
 func (e Absent) Is(target error) bool { return target == fs.ErrNotExist }
 
-// A Foreign is an error about a file that another program made. Its text is that of Err. Package
-// checkpoint leaves such a file alone if no library would open it.
+// A Foreign reports that torch.save did not write a file. Error returns the text of Err. Package
+// checkpoint ignores such a file if no library would open it.
 type Foreign struct{ Err error }
 
 func (e Foreign) Error() string { return e.Err.Error() }

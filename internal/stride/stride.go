@@ -71,8 +71,9 @@ type loop struct {
 	to      int64
 }
 
-// fill fills dst with the result of the loops, starting at byte pos of the result. It works in a
-// few boxes: the rest of a step of the outermost loop, whole steps, and the start of a step.
+// fill fills dst with the result of the loops, starting at byte pos of the result. It finishes the
+// step of the outermost loop that contains pos, fills all whole steps as one box, and ends with the
+// first bytes of the next step.
 func fill(dst, src []byte, run int, loops []loop, pos int64) {
 	if len(loops) == 0 {
 		copy(dst, src[pos:run])

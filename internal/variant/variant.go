@@ -1,5 +1,5 @@
-// Package variant has the rules for the names of a model's files in a directory. A directory may
-// hold several variants of a model, which diffusers and transformers name, for example, x and
+// Package variant implements the rules for the names of a model's files in a directory. A directory
+// may hold several variants of a model. diffusers and transformers give them names such as x and
 // x.fp16. The files of these two are
 //
 //	x.safetensors                    x.fp16.safetensors

@@ -145,8 +145,8 @@ func (c *contents) reserve(size int64) []byte {
 	return largest
 }
 
-// makeRoom waits until there is room, and reserves it. It returns the memory of the largest content
-// that it has dropped, and the bytes of all contents that it has dropped.
+// makeRoom waits until there is room for size bytes, and reserves it. It returns the memory of the
+// largest content that it has dropped, and the total size in bytes of all that it has dropped.
 func (c *contents) makeRoom(size int64) (largest []byte, dropped int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -143,8 +143,8 @@ var busy = []int{
 }
 
 // pause returns the time to wait after some failed tries. answer is the header of the last answer,
-// which may ask for a longer pause. Half of the time is random, so that clients that failed at the
-// same time return at different times.
+// which may ask for a longer pause. Up to half of the pause is random, so that clients that failed
+// at the same time retry at different times.
 func pause(failed int, answer http.Header) time.Duration {
 	longest := min(longestPause, firstPause<<min(failed-1, 7))
 	return max(longest/2+rand.N(longest/2), min(retryAfter(answer), longestAsked))

@@ -69,7 +69,8 @@ type unnamed struct {
 	reason string
 }
 
-// anonymously returns s as an unnamed store, or s itself if reason is "".
+// anonymously wraps s, a store without credentials, so that errors explain the reason. If reason is
+// "", it returns s itself.
 func anonymously(s store, reason string) store {
 	if reason == "" {
 		return s

@@ -97,7 +97,8 @@ func (s *Set) resume(before record, there map[string]Stored) {
 }
 
 // before returns the files of the checkpoint in a folder. It also returns the stale files, which a
-// Set that was killed has left, and which no checkpoint in the folder needs.
+// Set that was killed has left, and which no checkpoint in the folder needs. And it marks the shards
+// that an earlier Set with the same Record has completed.
 func (s *Set) before(to Shared, there map[string]Stored) (files, stale []string, err error) {
 	before, err := readRecord(to, there)
 	if err != nil {

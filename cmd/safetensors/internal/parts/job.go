@@ -72,8 +72,8 @@ func (j *Job) Do() (*Result, error) {
 	return result, err
 }
 
-// together does the work of Do once j.Plan is complete. It shares a lock of the folder with the
-// other parts, which may run at the same time; other programs that write to the folder may not.
+// together does the work of Do once j.Plan is complete. It holds a shared lock of the folder, so
+// that other parts may run at the same time, but no other program that writes to the folder.
 func (j *Job) together() (*Result, error) {
 	unlock, err := j.To.Lock(true)
 	if err != nil {

@@ -65,8 +65,8 @@ func (g Glob) Matches(name string) bool { return g.re.MatchString(name) }
 // String returns the text of the Glob.
 func (g Glob) String() string { return g.text }
 
-// A Selection selects the names that match one of the Globs in only, and none of the Globs in
-// except.
+// A Selection selects the names that match one of the Globs in only, or all names if only is empty.
+// It does not select names that match one of the Globs in except.
 type Selection struct{ only, except []Glob }
 
 // ParseSelection returns the Selection with these patterns. If only is empty, it selects all names

@@ -37,7 +37,7 @@ type Tensor struct {
 	stats.Summary
 }
 
-// An Origin describes where a page comes from. The foot of the page shows it.
+// An Origin describes where a page comes from. It is shown in the footer of the page.
 type Origin struct {
 	Date    time.Time
 	Version string // version of the program

@@ -61,7 +61,7 @@ func howToName(folder string, err error) error {
 	if !errors.As(err, &several) {
 		return err
 	}
-	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // a shell cannot list the files there
+	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // each index is a whole model, and a shell cannot expand a pattern in a URL
 		return fmt.Errorf("%s; name one: ls %s/%s", several.Found(), strings.TrimRight(storage.Shown(folder), "/"), several.Names[0])
 	}
 	if i := slices.IndexFunc(several.Names, isNumbered); i >= 0 && !slices.ContainsFunc(several.Names, storage.IsIndex) {

@@ -27,7 +27,7 @@ func bucketOf(x float64) uint16 {
 // largest is the bucket of the largest values, without the sign.
 const largest = 0x7f7f
 
-// ordered maps buckets to numbers in the order of their values.
+// ordered returns a number for a bucket. These numbers sort like the values in the buckets.
 func ordered(bucket uint16) int {
 	if bucket&0x8000 != 0 {
 		return -int(bucket & 0x7fff)
@@ -109,8 +109,8 @@ func typicalHistogram(counts []count) Histogram {
 // A table counts codes of 16 bits.
 type table struct {
 	n [1 << 16]int64
-	// used reports, for each 256 adjacent codes, whether one may occur. Most tensors use few codes,
-	// and draining many tables must be fast.
+	// used reports, for each block of 256 adjacent codes, whether any of them may have been counted.
+	// Most tensors use few codes, so drain is fast because it skips the other blocks.
 	used [1 << 8]bool
 }
 

@@ -160,7 +160,7 @@ func (r *result) summary(counts []count) Summary {
 	exponent := unit(r.min, r.max)
 	s.Min, s.Max = numbers.Float(r.min), numbers.Float(r.max)
 	s.Mean = numbers.Float(math.Ldexp(r.mean, exponent))
-	// Rounding could exceed the largest float64.
+	// Because of rounding, the result could exceed the largest float64.
 	s.Std = numbers.Float(min(math.Ldexp(math.Sqrt(r.squares/float64(r.n)), exponent), math.MaxFloat64))
 	s.Histogram = newHistogram(r.min, r.max, counts)
 	return s
