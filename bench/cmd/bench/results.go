@@ -25,7 +25,7 @@ const ours = "ours" // the contestant that all ratios refer to
 // results are the works of a file of results, in its order.
 type results struct {
 	about    map[string]string // configuration lines, the last of each
-	commands []string          // all of them
+	commands []string          // all of them, each with its date as a comment
 	works    []*work
 }
 
@@ -50,7 +50,11 @@ func readResults(name string) (*results, error) {
 		for _, config := range r.Config {
 			res.about[config.Key] = string(config.Value)
 		}
-		if command := res.about["command"]; !slices.Contains(res.commands, command) {
+		command := res.about["command"]
+		if date := res.about["date"]; date != "" {
+			command += " # " + date
+		}
+		if !slices.Contains(res.commands, command) {
 			res.commands = append(res.commands, command)
 		}
 		work, parts := r.Name.Parts() // the others are /row, /impl=contestant and perhaps -CPUs
