@@ -1,8 +1,8 @@
 package safetensors
 
 // Watch returns the same tensors. Each time an operation has read n more bytes of them, it calls
-// read(n), possibly concurrently: use that to show progress. If read returns an error, the
-// operation ends with it: use that to cancel. Bytes are counted in the dtypes of the tensors in the
+// read(n), possibly concurrently, so that read can show progress. If read returns an error, the
+// operation stops and returns that error, so that read can cancel it. Bytes are counted in the dtypes of the tensors in the
 // map, before any later Convert. Views are not counted.
 func Watch(tensors map[string]Tensor, read func(n int) error) map[string]Tensor {
 	type key struct {

@@ -26,7 +26,7 @@ type family struct {
 	parts  []part
 }
 
-// A part describes one of the tensors that a family has for each module.
+// A part describes one of the tensors that a method of peft stores for each module.
 type part struct {
 	name string // text that follows the name of the module
 	rank int    // index of the dimension whose length is the rank, or -1

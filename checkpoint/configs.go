@@ -2,12 +2,10 @@ package checkpoint
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
@@ -51,119 +49,6 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 		return err
 	}
 	return d.judgeQuantization(config, s)
-}
-
-// loadedDType returns the dtype to which a config refers by this name. ok is false if programs do not load models in
-// this dtype.
-func loadedDType(name string) (d safetensors.DType, ok bool) {
-	named, _ := torchtype.Of(strings.TrimPrefix(name, "torch."))
-	loaded, ok := torchtype.OfLoaded(named.Safetensors)
-	return d, ok && d.UnmarshalText([]byte(loaded.Safetensors)) == nil
-}
-
-// judgeDType notes the dtype in the config if no tensor has it and converting a tensor to it would round an element.
-// Then programs that convert to this dtype get different numbers from programs that do not. judgeDType converts only
-// tensors of at most 1 MiB, up to 16 MiB in all.
-func (d *directory) judgeDType(config *modelConfig, s *set) error {
-	named, _ := config.DType.(string)
-	if named == "" {
-		named, _ = config.TorchDType.(string)
-	}
-	want, known := loadedDType(named)
-	if !known || config.Quantization != nil || config.MLX != nil || d.hasDType(want) {
-		return nil
-	}
-	files := make(map[string][]string)
-	left := 16 << 20
-	for _, name := range sortedNames(s.where) {
-		i, _ := d.info(s, name)
-		size := i.dtype.Bits() / 8
-		for _, n := range i.shape {
-			size *= n
-		}
-		if !isFloat(i.dtype) || holds(want, i.dtype) || size > min(left, 1<<20) {
-			continue
-		}
-		left -= size
-		files[s.where[name]] = append(files[s.where[name]], name)
-	}
-	for _, file := range slices.Sorted(maps.Keys(files)) {
-		name, err := d.rounded(file, files[file], want)
-		if err != nil {
-			return err
-		}
-		if name != "" {
-			i, _ := d.info(s, name)
-			d.noteConfig(s, name, fmt.Sprintf("dtype %s, but no tensor has it, and it rounds numbers: %s is %v", named, quoted(name), i.dtype))
-			return nil
-		}
-	}
-	return nil
-}
-
-// hasDType reports whether any tensor in the directory has this dtype. Tensors of variants count, because the config
-// may belong to a variant.
-func (d *directory) hasDType(want safetensors.DType) bool {
-	for _, s := range d.sets {
-		for name := range s.where {
-			if i, _ := d.info(s, name); i.dtype == want {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// rounded returns the first of these tensors of a file that has a number which the given dtype cannot represent, or ""
-// if there is none.
-func (d *directory) rounded(file string, names []string, to safetensors.DType) (string, error) {
-	f, done, err := d.open(file)
-	if err != nil {
-		return "", err
-	}
-	defer done()
-	for _, name := range names {
-		t, err := f.Tensor(name)
-		if err != nil {
-			return "", changed(file, err)
-		}
-		narrow, err := t.Convert(to)
-		if err != nil {
-			return "", err
-		}
-		if equal, err := equalNumbers(t, narrow); err != nil || !equal {
-			return name, err
-		}
-	}
-	return "", nil
-}
-
-// holds reports whether the float dtype wide represents all numbers of the float dtype narrow.
-func holds(wide, narrow safetensors.DType) bool {
-	return wide == narrow || wide == safetensors.F64 || wide == safetensors.F32 && narrow != safetensors.F64
-}
-
-// embeddings are names of the embedding in decoders and encoders of text.
-var embeddings = []string{"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight", "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight", "gpt_neox.embed_in.weight"}
-
-// otherEmbeddings are names of the embedding in further architectures.
-var otherEmbeddings = []string{
-	"model.language_model.embed_tokens.weight", "model.shared.weight", "shared.weight", "model.decoder.embed_tokens.weight", "transformer.word_embeddings.weight", "word_embeddings.weight",
-	"roberta.embeddings.word_embeddings.weight", "distilbert.embeddings.word_embeddings.weight", "albert.embeddings.word_embeddings.weight", "deberta.embeddings.word_embeddings.weight",
-	"electra.embeddings.word_embeddings.weight", "mpnet.embeddings.word_embeddings.weight", "model.embeddings.tok_embeddings.weight", "backbone.embeddings.weight",
-}
-
-func (d *directory) embedding(s *set) (name string, i info, found bool) {
-	return d.embeddingOf(s, embeddings)
-}
-
-func (d *directory) embeddingOf(s *set, names []string) (name string, i info, found bool) {
-	for _, name := range names {
-		if i, found := d.info(s, name); found && len(i.shape) == 2 && isFloat(i.dtype) {
-			return name, i, true
-		}
-	}
-	return "", info{}, false
 }
 
 // sizeText returns the texts of findings if vocab_size or hidden_size contradicts the shape of the embedding, or of the
@@ -301,8 +186,8 @@ func (d *directory) labelText(config *modelConfig, s *set) []string {
 	return nil
 }
 
-// classText returns the text of a finding if the class in the config has a head of its own, but no tensor has a name of
-// that head.
+// classText returns the text of a finding if the class in the config has a head of its own, but the head is not stored:
+// no tensor has one of the names that classHeads lists for the class.
 func (d *directory) classText(config *modelConfig, s *set) []string {
 	if len(config.Architectures) == 0 || config.Remote {
 		return nil
@@ -370,68 +255,4 @@ func (d *directory) denseText(config *modelConfig, s *set) (texts []string) {
 		texts = append(texts, fmt.Sprintf("bias %v, which contradicts \"linear.bias\"", *config.Bias))
 	}
 	return texts
-}
-
-// judgeTying compares tie_word_embeddings with the stored head: a head that is not tied must be stored, and a
-// tied one that is stored must equal the embedding.
-func (d *directory) judgeTying(config *modelConfig, s *set) error {
-	d.judgeUntied(config, s)
-	embedding, embedded, found := d.embedding(s)
-	const head = "lm_head.weight"
-	stored, isStored := d.info(s, head)
-	if !found || config.Tie == nil || !*config.Tie || !isStored {
-		return nil
-	}
-	if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
-		differing, err := d.compareFiles(s.where[head], s.where[embedding], []string{head}, []string{embedding}, 1)
-		if err != nil || len(differing) == 0 {
-			return err
-		}
-	}
-	d.noteConfig(s, head, fmt.Sprintf("that the head is tied, but %s and %s are not alike", quoted(head), quoted(embedding)))
-	return nil
-}
-
-// judgeUntied notes a language model whose head is neither stored nor tied to the embedding.
-func (d *directory) judgeUntied(config *modelConfig, s *set) {
-	embedding, _, found := d.embeddingOf(s, slices.Concat(embeddings, otherEmbeddings))
-	if !found || len(config.Architectures) == 0 || config.Remote {
-		return
-	}
-	tied, known := config.own()["tie_word_embeddings"].(bool)
-	if config.Tie != nil {
-		tied, known = *config.Tie, true
-	}
-	causal := strings.HasSuffix(config.Architectures[0], "ForCausalLM") && strings.HasPrefix(embedding, "model.")
-	ties := slices.Contains([]string{"t5", "mt5", "umt5"}, config.Type) // some versions of transformers tie the embeddings of these models, whatever the config specifies
-	other := isKnown(config.Type) && !ties && len(config.stored()) == 1 && slices.ContainsFunc([]string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}, func(e string) bool {
-		return strings.HasSuffix(config.Architectures[0], e)
-	})
-	const head = "lm_head.weight"
-	if !known || tied || !causal && !other || config.Tie == nil && (config.Quantization != nil || config.MLX != nil) ||
-		s.where[head] != "" || d.aliases(s)[head] || d.otherHead(s, embedding, causal) {
-		return
-	}
-	text := "that the head is not tied"
-	if config.Tie == nil {
-		text = "nothing of tie_word_embeddings, which is then false"
-	}
-	d.noteConfig(s, "", text+", but "+quoted(head)+" is not stored")
-}
-
-// otherHead reports whether the head may be stored under another name, or quantised. Any tensor outside the layers that
-// has the shape of the embedding may be the head: transformers saves the head of DeepSeek-V4 as head.weight. If anyName
-// is true, a tensor whose name resembles that of a head may also be the head.
-func (d *directory) otherHead(s *set, embedding string, anyName bool) bool {
-	embedded, _ := d.info(s, embedding)
-	resembles := func(name string) bool {
-		return slices.ContainsFunc([]string{"lm_head", "output", "embed_out", "proj_out"}, func(part string) bool { return strings.Contains(name, part) })
-	}
-	for name := range s.where {
-		i, _ := d.info(s, name)
-		if anyName && resembles(name) || isOutput(name) || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName().MatchString(name) {
-			return true
-		}
-	}
-	return false
 }

@@ -107,7 +107,7 @@ func (d *directory) judgeBeside(where place, files []string, rule Rule, what, ma
 }
 
 // judgeStrays compares the model with the other files that match model*.safetensors, because mlx-lm reads all
-// of them.
+// files with such names.
 func (d *directory) judgeStrays() error {
 	i := slices.IndexFunc(d.sets, func(s *set) bool { return s.stem == "model" && s.variant == "" && !s.torch })
 	if i < 0 || !d.has(configFile) {

@@ -49,7 +49,7 @@ func (t *tally) add(tensor, first, second string) {
 }
 
 // each calls f for each pair of files in sorted order, with the first tensor, and with a text that contains the name
-// of this tensor and the number of the others.
+// of this tensor and says how many others there are.
 func (t *tally) each(f func(files [2]string, tensor, text string)) {
 	slices.SortFunc(t.keys, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
 	for _, key := range t.keys {
@@ -59,7 +59,7 @@ func (t *tally) each(f func(files [2]string, tensor, text string)) {
 	}
 }
 
-// tensorText returns a text with the name of the first tensor and the number of the others.
+// tensorText returns a text that names the first tensor and says how many others there are.
 func tensorText(tensors []string) string {
 	switch n := len(tensors); n {
 	case 1:

@@ -32,6 +32,7 @@ type copyJob struct {
 	read     int64             // number of bytes of src that the job reads
 	config   []byte            // the new config.json; nil if there is none
 	side     []string          // files that are written next to the weights: a new config.json, and copies of files of src
+	tooLarge []storage.Pin     // files next to the weights that --with-files leaves behind
 
 	quantisation []byte  // the quantization_config that --quantize adds to config
 	fused        int     // number of weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
@@ -110,6 +111,7 @@ func (c *command) copyOne(names []string, name string, f *copyFlags, skip []stri
 	}
 	defer w.src.Close()
 	w.side = slices.DeleteFunc(w.side, func(name string) bool { return isBelow(name, skip) })
+	w.tooLarge = slices.DeleteFunc(w.tooLarge, func(file storage.Pin) bool { return isBelow(file.Name, skip) })
 	to.locked = len(skip) > 0
 	if err := w.prepare(); err != nil {
 		return nil, err
@@ -209,9 +211,7 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 		}
 	}
 	c.noteLeft(left)
-	if w.withFiles {
-		c.noteTooLarge(w.src.Folder.TooLarge())
-	}
+	c.noteTooLarge(w.tooLarge)
 	return w.written(to.name), nil
 }
 
@@ -235,6 +235,7 @@ func jobOf(src *source.Checkpoint, f *copyFlags) (w *copyJob, err error) {
 		if w.side, err = src.Folder.SideFiles(); err != nil {
 			return nil, fmt.Errorf("--with-files: %s: %w", storage.Shown(src.Name), err)
 		}
+		w.tooLarge = src.Folder.TooLarge()
 		w.side = slices.DeleteFunc(w.side, func(name string) bool { return name == adapterConfig && !hasAdapter(src) })
 	}
 	return w, nil

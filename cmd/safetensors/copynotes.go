@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
@@ -52,10 +53,7 @@ const adapterConfig = "adapter_config.json"
 // source is a model: a folder may also hold an adapter, but then only the model is copied, and a copy with
 // adapter_config.json would lack the adapter.
 func hasAdapter(src *source.Checkpoint) bool {
-	return !slices.ContainsFunc(src.Files, func(f storage.File) bool {
-		base := path.Base(f.Name)
-		return strings.HasPrefix(base, format.Stem+".") || strings.HasPrefix(base, format.Stem+"-")
-	})
+	return !slices.ContainsFunc(src.Files, func(f storage.File) bool { return variant.Model(path.Base(f.Name)) == format.Stem })
 }
 
 // noteLeft notes how many small files a copy left behind.

@@ -131,6 +131,7 @@ func (c *command) copyAround(name string, to dest.Shared, skip []string) (*copie
 		return nil, err
 	}
 	files = slices.DeleteFunc(files, func(name string) bool { return isBelow(name, skip) })
+	c.noteTooLarge(slices.DeleteFunc(from.TooLarge(), func(file storage.Pin) bool { return isBelow(file.Name, skip) }))
 	for _, file := range files {
 		data, err := from.ReadFile(file)
 		if err != nil {

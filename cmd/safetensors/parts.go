@@ -74,6 +74,7 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 		}
 		return parts.Refuse(err)
 	}
+	c.noteTooLarge(w.tooLarge)
 	return c.writePart(w, shared, name)
 }
 

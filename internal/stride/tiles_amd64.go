@@ -3,8 +3,8 @@
 package stride
 
 // The funcs tile1, tile2 and tile4 do the same as tile for runs of 1, 2 and 4 bytes. They check no
-// bounds. Neither rows nor columns may be 0, and both must be multiples of the numbers to which
-// squares rounds them down.
+// bounds. rows and columns must not be 0. rows must be a multiple of 16 in tile1, of 8 in tile2 and
+// of 4 in tile4; columns must be a multiple of 8 in tile1 and tile2, and of 4 in tile4.
 
 var _ [256]byte = [rowPitch]byte{} // compiles only if rowPitch is 256, as it is in the assembly
 
@@ -17,8 +17,8 @@ func tile2(dst, src *byte, pitch, rows, columns int)
 //go:noescape
 func tile4(dst, src *byte, pitch, rows, columns int)
 
-// squares does the same as tile, but only for the first rows and columns, as many as it returns:
-// the assembly transposes squares that fill registers.
+// squares does the same as tile, but only for the first rows and columns. It returns their numbers,
+// which are multiples of those that the assembly transposes at a time.
 func squares(dst []byte, pitch int, src *buffer, run, m, n int) (rows, columns int) {
 	switch run {
 	case 1:

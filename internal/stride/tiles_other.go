@@ -4,8 +4,9 @@ package stride
 
 import "encoding/binary"
 
-// squares does the same as tile, but only for the first rows and columns, as many as it returns: it
-// transposes squares whose rows have 8 bytes.
+// squares does the same as tile, but only for the first rows and columns. It returns their numbers,
+// which are multiples of the number of runs in 8 bytes: it transposes squares whose rows have 8
+// bytes.
 func squares(dst []byte, pitch int, src *buffer, run, m, n int) (rows, columns int) {
 	per := 8 / run // number of runs in a word, and of columns transposed at a time
 	if run == 8 || m < per || n < per {

@@ -51,6 +51,14 @@ func (e Endings) Of(name string) string {
 	return variant
 }
 
+// Model returns the part of a file's name that all files of a model have in common, without a variant and the digits
+// of a save: "x" of x.fp16-00001-of-00002.safetensors. The name must be that of a file with tensors, not of an index.
+func Model(name string) string {
+	model, _ := Endings(nil).modelOf(name)
+	model, _ = cutSave(model)
+	return model
+}
+
 // IsIndex reports whether a file is an index, judging by its name.
 func (e Endings) IsIndex(name string) bool {
 	_, _, ok := e.cutIndex(name)

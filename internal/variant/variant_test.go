@@ -121,3 +121,12 @@ func TestIsRank(t *testing.T) {
 		require.False(t, IsRank(name), name)
 	}
 }
+
+func TestModel(t *testing.T) {
+	for _, name := range []string{"x.safetensors", "x.fp16.safetensors", "x-00001-of-00002.safetensors", "x.fp16-00001-of-00002.safetensors",
+		"x-00001-of-00002.fp16.safetensors", "x.123456789-00001-of-00002.safetensors", "x.bin", "x"} {
+		require.Equal(t, "x", Model(name), name)
+	}
+	require.Equal(t, "wan2.1", Model("wan2.1.safetensors"), "a version is not a variant")
+	require.Equal(t, "consolidated.00", Model("consolidated.00.pth"))
+}

@@ -197,8 +197,8 @@ type folder struct {
 	align    int // alignment of the data buffer in files with tensors, or 0
 }
 
-// Folder returns the folder of this machine with this name, even if the name ends like that of a
-// file.
+// Folder returns the local folder called name as a destination. Parse would take a name such as
+// x.safetensors for a file; Folder does not.
 func Folder(name string) Shared { return folder{name: name} }
 
 func (f folder) Free() error { return free(f) }

@@ -247,7 +247,7 @@ func (s *Set) index(names map[string]string) ([]byte, error) {
 // commit makes new shards the checkpoint of the folder. It writes the index, and removes the single
 // file of an earlier checkpoint, which a reader would open before the index. A call that fails may
 // still have taken effect in a store, because only the answer may be lost. So after an error,
-// commit looks at the folder.
+// commit reads the folder to find out which of the two checkpoints is there.
 func commit(to Shared, name string, index []byte, fresh []string, single bool) error {
 	if err := to.Put(name, index); err != nil {
 		now, readErr := to.Read(name, int64(len(index))+1)
@@ -297,7 +297,7 @@ func earlier(to Shared, there map[string]Stored) ([]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if IsEarlier(name) {
 			files = append(files, name)
-			indexed = indexed || strings.HasSuffix(name, ".json")
+			indexed = indexed || safetensorsFiles.IsIndex(name)
 		}
 	}
 	f, err := to.Open()
@@ -330,8 +330,10 @@ func IsEarlier(name string) bool {
 // isPartOfSet reports whether a file is an index or a shard, judging by its name.
 func isPartOfSet(name string) bool {
 	_, numbered := variant.ParseShard(name)
-	return numbered || strings.HasSuffix(name, ".index.json")
+	return numbered || safetensorsFiles.IsIndex(name)
 }
+
+var safetensorsFiles = variant.Endings{".safetensors"}
 
 // free returns an error if a folder contains a file of a checkpoint.
 func free(to Shared) error {

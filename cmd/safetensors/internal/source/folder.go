@@ -83,11 +83,11 @@ func isNumbered(name string) bool {
 // another model, such as the one that was quantised, and files with other names. It does not mention variants of
 // the model, which --variant selects.
 func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
-	opened, stems := make(map[string]bool), make(map[string]bool)
+	opened, models := make(map[string]bool), make(map[string]bool)
 	indexed := false
 	for _, f := range c.Files {
 		opened[f.Name] = true
-		stems[stem(f.Name)] = true
+		models[variant.Model(f.Name)] = true
 		indexed = indexed || storage.IsIndex(f.Name)
 	}
 	if !slices.ContainsFunc(c.Files, func(f storage.File) bool { return isSafetensors(f.Name) }) {
@@ -105,7 +105,7 @@ func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
 		case opened[name], !isSafetensors(name), e.IsDir():
 		case numbered && shard.Stem == format.Stem && shard.Variant == "" && opened[format.ModelFile] && !indexed:
 			shards = append(shards, term.Name(name))
-		case !numbered && !stems[stem(name)]:
+		case !numbered && !models[variant.Model(name)]:
 			others = append(others, term.Name(name))
 		}
 	}
@@ -119,16 +119,6 @@ func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
 		o.note("%s: %d files, such as %s, are no part of the model and are not read", storage.Shown(c.Name), n, others[0])
 	}
 	return err
-}
-
-// stem returns the name of a file up to its variant, its numbers or its ending: "model" of
-// model.fp16-00001-of-00002.safetensors.
-func stem(name string) string {
-	if shard, ok := variant.ParseShard(name); ok {
-		return shard.Stem
-	}
-	stem, _, _ := strings.Cut(name, ".")
-	return stem
 }
 
 // isJoined reports whether files contain the pieces that ranks have saved, judging by their names.

@@ -305,8 +305,8 @@ func (o *Opener) CheckKey(sources ...*Checkpoint) error {
 	return errors.New("--key selects a dict of a PyTorch file, and no source is one")
 }
 
-// checkKey returns an error for a source without dicts, if Key would have to select one. The error
-// contains what the source is.
+// checkKey returns an error for a source without dicts, if Key would have to select one. what
+// describes the source in the error.
 func (o *Opener) checkKey(what string) error {
 	if o.Key == "" || o.KeyOfSome {
 		return nil

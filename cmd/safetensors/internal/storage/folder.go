@@ -86,12 +86,13 @@ func (f *Folder) SideFiles() ([]string, error) {
 	if !f.Whole() {
 		return nil, errors.New("it is a file, and this flag copies the files of a folder, a bucket or a repository")
 	}
-	files, err := f.list()
+	files, tooLarge, err := f.list()
 	if err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.tooLarge = tooLarge
 	names := make([]string, len(files))
 	for i, p := range files {
 		names[i] = p.Name
@@ -134,32 +135,35 @@ func (f *Folder) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// list returns the pins of the files that are copied with the weights.
-func (f *Folder) list() (pins []Pin, err error) {
+// list returns the pins of the files that are copied with the weights, and of those that are too large for that.
+func (f *Folder) list() (pins, tooLarge []Pin, err error) {
 	fsys := f.fsys
 	if f.repo != "" {
 		whole, _, err := fsys.session.Away("hf://" + path.Join(f.repo+"@"+f.commit, f.dir))
 		if err == nil {
 			fsys, f.partial = whole, true
 		} else if !errors.Is(err, errors.ErrUnsupported) {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	t := &Tree{fsys: fsys, follow: true, skip: func(name string) bool { return !comesAlong(name) }} // skip sends no request
 	err = t.folder(".", nil)
-	f.tooLarge = nil
 	for _, file := range t.Files {
 		if pin := (Pin{file.Name, file.Size, file.Tag}); file.Size <= maxSideFile {
 			pins = append(pins, pin)
 		} else {
-			f.tooLarge = append(f.tooLarge, pin)
+			tooLarge = append(tooLarge, pin)
 		}
 	}
-	return pins, err
+	return pins, tooLarge, err
 }
 
-// TooLarge returns the files that SideFiles has left out because they have more than 64 MiB.
-func (f *Folder) TooLarge() []Pin { return f.tooLarge }
+// TooLarge returns the files that the last call of SideFiles left out because they have more than 64 MiB.
+func (f *Folder) TooLarge() []Pin {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.tooLarge)
+}
 
 func (f *FS) readSideFile(name string) ([]byte, error) {
 	file, err := f.files.Open(f.in(name))

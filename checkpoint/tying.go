@@ -1,0 +1,94 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// judgeTying compares tie_word_embeddings with the stored head: a head that is not tied must be stored, and a
+// tied one that is stored must equal the embedding.
+func (d *directory) judgeTying(config *modelConfig, s *set) error {
+	d.judgeUntied(config, s)
+	embedding, embedded, found := d.embedding(s)
+	const head = "lm_head.weight"
+	stored, isStored := d.info(s, head)
+	if !found || config.Tie == nil || !*config.Tie || !isStored {
+		return nil
+	}
+	if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
+		differing, err := d.compareFiles(s.where[head], s.where[embedding], []string{head}, []string{embedding}, 1)
+		if err != nil || len(differing) == 0 {
+			return err
+		}
+	}
+	d.noteConfig(s, head, fmt.Sprintf("that the head is tied, but %s and %s are not alike", quoted(head), quoted(embedding)))
+	return nil
+}
+
+// judgeUntied notes a language model whose head is neither stored nor tied to the embedding.
+func (d *directory) judgeUntied(config *modelConfig, s *set) {
+	embedding, _, found := d.embeddingOf(s, slices.Concat(embeddings, otherEmbeddings))
+	if !found || len(config.Architectures) == 0 || config.Remote {
+		return
+	}
+	tied, known := config.own()["tie_word_embeddings"].(bool)
+	if config.Tie != nil {
+		tied, known = *config.Tie, true
+	}
+	causal := strings.HasSuffix(config.Architectures[0], "ForCausalLM") && strings.HasPrefix(embedding, "model.")
+	ties := slices.Contains([]string{"t5", "mt5", "umt5"}, config.Type) // some versions of transformers tie the embeddings of these models, whatever the config specifies
+	other := isKnown(config.Type) && !ties && len(config.stored()) == 1 && slices.ContainsFunc([]string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}, func(e string) bool {
+		return strings.HasSuffix(config.Architectures[0], e)
+	})
+	const head = "lm_head.weight"
+	if !known || tied || !causal && !other || config.Tie == nil && (config.Quantization != nil || config.MLX != nil) ||
+		s.where[head] != "" || d.aliases(s)[head] || d.otherHead(s, embedding, causal) {
+		return
+	}
+	text := "that the head is not tied"
+	if config.Tie == nil {
+		text = "nothing of tie_word_embeddings, which is then false"
+	}
+	d.noteConfig(s, "", text+", but "+quoted(head)+" is not stored")
+}
+
+// otherHead reports whether the head may be stored under another name, or quantised. Any tensor outside the layers that
+// has the shape of the embedding may be the head: transformers saves the head of DeepSeek-V4 as head.weight. If anyName
+// is true, a tensor whose name resembles that of a head may also be the head.
+func (d *directory) otherHead(s *set, embedding string, anyName bool) bool {
+	embedded, _ := d.info(s, embedding)
+	resembles := func(name string) bool {
+		return slices.ContainsFunc([]string{"lm_head", "output", "embed_out", "proj_out"}, func(part string) bool { return strings.Contains(name, part) })
+	}
+	for name := range s.where {
+		i, _ := d.info(s, name)
+		if anyName && resembles(name) || isOutput(name) || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName().MatchString(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// embeddings are names of the embedding in decoders and encoders of text.
+var embeddings = []string{"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight", "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight", "gpt_neox.embed_in.weight"}
+
+// otherEmbeddings are names of the embedding in further architectures.
+var otherEmbeddings = []string{
+	"model.language_model.embed_tokens.weight", "model.shared.weight", "shared.weight", "model.decoder.embed_tokens.weight", "transformer.word_embeddings.weight", "word_embeddings.weight",
+	"roberta.embeddings.word_embeddings.weight", "distilbert.embeddings.word_embeddings.weight", "albert.embeddings.word_embeddings.weight", "deberta.embeddings.word_embeddings.weight",
+	"electra.embeddings.word_embeddings.weight", "mpnet.embeddings.word_embeddings.weight", "model.embeddings.tok_embeddings.weight", "backbone.embeddings.weight",
+}
+
+func (d *directory) embedding(s *set) (name string, i info, found bool) {
+	return d.embeddingOf(s, embeddings)
+}
+
+func (d *directory) embeddingOf(s *set, names []string) (name string, i info, found bool) {
+	for _, name := range names {
+		if i, found := d.info(s, name); found && len(i.shape) == 2 && isFloat(i.dtype) {
+			return name, i, true
+		}
+	}
+	return "", info{}, false
+}
