@@ -36,7 +36,7 @@ func (res *results) markdown(folder string) ([]byte, error) {
 	fairness, _, _ = strings.Cut(fairness, "##")
 	var md bytes.Buffer
 	fmt.Fprintf(&md, intro, res.about["date"], res.about["machine"], res.about["goos"], res.about["goarch"],
-		strings.Join(res.commands, "\n    "), fairness, res.about["versions"])
+		strings.Join(res.commands, "\n    "), fairness, strings.Join(res.versions, ", "))
 	for _, w := range res.works {
 		fmt.Fprintf(&md, "\n## %s\n\n%s", w.name, docs["Benchmark"+w.name])
 		if w.units[throughput] {

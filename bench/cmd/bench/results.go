@@ -26,6 +26,7 @@ const ours = "ours" // the contestant that all ratios refer to
 type results struct {
 	about    map[string]string // configuration lines, the last of each
 	commands []string          // all of them, each with its date as a comment
+	versions []string          // of the contestants and tools, of all commands, in the order in which they are first named
 	works    []*work
 }
 
@@ -56,6 +57,11 @@ func readResults(name string) (*results, error) {
 		}
 		if !slices.Contains(res.commands, command) {
 			res.commands = append(res.commands, command)
+		}
+		for version := range strings.SplitSeq(res.about["versions"], ", ") {
+			if !slices.Contains(res.versions, version) && version != missing {
+				res.versions = append(res.versions, version)
+			}
 		}
 		work, parts := r.Name.Parts() // the others are /row, /impl=contestant and perhaps -CPUs
 		if len(parts) < 2 {

@@ -165,11 +165,14 @@ func find(path, pattern string) string {
 	return "unknown"
 }
 
-// output returns the lines that a command prints, joined by commas.
+// missing stands for the version of a contestant that is not installed.
+const missing = "none"
+
+// output returns the lines that a command prints, joined by commas, or missing if it fails.
 func output(name string, args ...string) string {
 	out, err := exec.Command(name, args...).Output()
 	if err != nil {
-		return "no " + name
+		return missing
 	}
 	return strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", ", ")
 }
