@@ -1,8 +1,10 @@
 package checkpoint_test
 
 import (
+	"fmt"
 	"io"
 	"io/fs"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,4 +71,43 @@ func TestCopiesInConstantMemory(t *testing.T) {
 	require.Empty(t, found, "the copies are equal")
 	require.GreaterOrEqual(t, fsys.read.Load(), int64(2*size))
 	require.Less(t, memory, uint64(32<<20))
+}
+
+// A heapFS notes how much of the heap is in use whenever a file with weights is opened.
+type heapFS struct {
+	fstest.MapFS
+	used map[string]uint64
+}
+
+func (h heapFS) Open(name string) (fs.File, error) {
+	if strings.HasSuffix(name, ".safetensors") {
+		runtime.GC()
+		var now runtime.MemStats
+		runtime.ReadMemStats(&now)
+		h.used[name] = max(h.used[name], now.HeapAlloc)
+	}
+	return h.MapFS.Open(name)
+}
+
+// TestHeadersOfOneDirectory: Check does not keep the headers of the directories that it has judged.
+func TestHeadersOfOneDirectory(t *testing.T) {
+	const dirs, tensors, length = 6, 2000, 2000 // a header has 4 MB
+	fsys := heapFS{fstest.MapFS{}, make(map[string]uint64)}
+	var names []string
+	for i := range dirs {
+		h := new(safetensors.Header)
+		for j := range tensors {
+			name := fmt.Sprintf("%d.%d.%s", i, j, strings.Repeat("x", length))
+			h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: name, DType: safetensors.U8, Shape: []int{0}})
+		}
+		data, err := h.AppendBinary(nil)
+		require.NoError(t, err)
+		names = append(names, fmt.Sprintf("%d/model.safetensors", i))
+		fsys.MapFS[names[i]] = &fstest.MapFile{Data: data}
+	}
+	found, err := checkpoint.Check(fsys, ".")
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.Len(t, fsys.used, dirs)
+	require.Less(t, fsys.used[names[dirs-1]], fsys.used[names[1]]+tensors*length, "the headers of %d directories are kept", dirs)
 }

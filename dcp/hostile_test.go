@@ -6,13 +6,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -53,6 +56,50 @@ func TestManyFiles(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Zero(t, fsys.open.Load())
 	require.ErrorIs(t, errorOf(read()), fs.ErrClosed)
+}
+
+// TestPickleMemory: a .metadata with as many opcodes as it may have takes at most 3 GB, also if each of
+// them makes an empty dict or list.
+func TestPickleMemory(t *testing.T) {
+	const perOpcode, most = 2, 3_000_000_000
+	n := maxSteps / perOpcode
+	if !testplatform.Long() {
+		n /= 20
+	}
+	for _, opcodes := range []string{"}", "]", "}]"} {
+		fsys := fstest.MapFS{metadataFile: {Data: []byte("\x80\x02(" + strings.Repeat(opcodes, n/len(opcodes)) + "t.")}}
+		var err error
+		peak := peakOfHeap(func() { _, err = OpenFS(fsys, ".") })
+		require.Error(t, err)
+		t.Logf("%d opcodes %q: %d MB", n, opcodes, peak/1e6)
+		require.Less(t, peak, uint64(most)*uint64(n)/(maxSteps/perOpcode))
+	}
+}
+
+// peakOfHeap returns the most memory that the heap had in use while f ran, in bytes, as samples show it.
+func peakOfHeap(f func()) uint64 {
+	inUse := func() uint64 {
+		var now runtime.MemStats
+		runtime.ReadMemStats(&now)
+		return now.HeapInuse
+	}
+	runtime.GC()
+	before, done, peak := inUse(), make(chan struct{}), make(chan uint64)
+	go func() {
+		most := before
+		for {
+			select {
+			case <-done:
+				peak <- max(most, inUse()) - before
+				return
+			case <-time.After(time.Millisecond):
+				most = max(most, inUse())
+			}
+		}
+	}()
+	f()
+	close(done)
+	return <-peak
 }
 
 // A gated file system has a file "f0" whose first read after the channel is set waits until it is closed.

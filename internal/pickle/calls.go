@@ -184,7 +184,11 @@ func (u *Unpickler) copied(v any) (any, error) {
 	if err := u.Charge(perEntry * len(d.Entries)); err != nil {
 		return nil, err
 	}
-	return &Dict{slices.Clone(d.Entries), maps.Clone(d.byName), d.odd}, nil
+	clone := &Dict{Entries: slices.Clone(d.Entries)}
+	if k := d.keys; k != nil {
+		clone.keys = &keys{maps.Clone(k.byName), k.odd}
+	}
+	return clone, nil
 }
 
 // persist pops a persistent id, and pushes the value that it refers to, or an Object with the error

@@ -239,7 +239,7 @@ func (u *Unpickler) set(d *Dict, key, value any) error {
 	switch name, ok := key.(string); {
 	case ok:
 		compared = len(name) / elementSize
-	case d.odd || d.isOdd(key):
+	case d.hasOdd() || isOdd(key):
 		compared = len(d.Entries)
 	}
 	if err := u.Charge(compared); err != nil {

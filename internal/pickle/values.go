@@ -47,17 +47,25 @@ func (g Global) String() string { return g.Module + "." + g.Name }
 // unique.
 type Dict struct {
 	Entries []Entry
-	byName  map[string]int // indices of the string keys in Entries; nil while there are few entries
-	odd     bool           // whether some key is a number, but not an int64
+	keys    *keys // nil while there are few entries, and their numeric keys are int64
 }
 
 // An Entry is a key and its value in a Dict.
 type Entry struct{ Key, Value any }
 
+// A keys describes the keys of a Dict. It is apart from the Dict because a hostile pickle may have
+// millions of empty dicts.
+type keys struct {
+	byName map[string]int // indices of the string keys in Entries; nil while there are few entries
+	odd    bool           // whether some key is a number, but not an int64
+}
+
 // Get returns the value of a string key.
 func (d *Dict) Get(name string) (value any, ok bool) {
-	i, ok := d.byName[name]
-	if d.byName == nil {
+	var i int
+	if d.keys != nil && d.keys.byName != nil {
+		i, ok = d.keys.byName[name]
+	} else {
 		i = slices.IndexFunc(d.Entries, func(e Entry) bool { return e.Key == any(name) })
 		ok = i >= 0
 	}
@@ -70,7 +78,6 @@ func (d *Dict) Get(name string) (value any, ok bool) {
 // Set adds an entry. A duplicate key is an error: Python would let the second entry replace the
 // first, so that no pickle of a dict has two.
 func (d *Dict) Set(key, value any) error {
-	const many = 8
 	switch key := key.(type) {
 	case string:
 		if _, dup := d.Get(key); dup {
@@ -79,24 +86,44 @@ func (d *Dict) Set(key, value any) error {
 	case *List, *Dict:
 		return fmt.Errorf("a dict key that is %s", Describe(key))
 	default:
-		if number, ok := numberOf(key); ok && d.odd || d.isOdd(key) {
+		if number, ok := numberOf(key); ok && d.hasOdd() || isOdd(key) {
 			if slices.ContainsFunc(d.Entries, func(e Entry) bool { other, ok := numberOf(e.Key); return ok && other == number }) {
 				return fmt.Errorf("duplicate key %v, %s", key, Describe(key))
 			}
-			d.odd = true
+			d.describeKeys().odd = true
 		}
 	}
-	i := len(d.Entries)
 	d.Entries = append(d.Entries, Entry{key, value})
-	if d.byName == nil && len(d.Entries) > many {
-		d.byName, i = make(map[string]int), 0
+	d.indexNames()
+	return nil
+}
+
+// indexNames adds the last entry to the index of string keys. Once there are many entries, it makes
+// the index.
+func (d *Dict) indexNames() {
+	const many = 8
+	if len(d.Entries) <= many {
+		return
 	}
-	for ; d.byName != nil && i < len(d.Entries); i++ {
+	k, i := d.describeKeys(), len(d.Entries)-1
+	if k.byName == nil {
+		k.byName, i = make(map[string]int), 0
+	}
+	for ; i < len(d.Entries); i++ {
 		if name, ok := d.Entries[i].Key.(string); ok {
-			d.byName[name] = i
+			k.byName[name] = i
 		}
 	}
-	return nil
+}
+
+func (d *Dict) hasOdd() bool { return d.keys != nil && d.keys.odd }
+
+// describeKeys returns d.keys, and makes them if they are nil.
+func (d *Dict) describeKeys() *keys {
+	if d.keys == nil {
+		d.keys = new(keys)
+	}
+	return d.keys
 }
 
 // numberOf returns the number as which Python compares a key with others: True, 1 and 1.0 are equal
@@ -118,7 +145,7 @@ func numberOf(key any) (n float64, ok bool) {
 
 // isOdd reports whether a key is a number, but not an int64, so that it may equal a key of another
 // type.
-func (d *Dict) isOdd(key any) bool {
+func isOdd(key any) bool {
 	_, isNumber := numberOf(key)
 	_, isInt := key.(int64)
 	return isNumber && !isInt
