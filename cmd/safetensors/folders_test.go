@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/stretchr/testify/require"
 )
 
@@ -201,4 +202,25 @@ func TestWithFilesRequests(t *testing.T) {
 			require.Equal(t, n, with[request], request)
 		}
 	}
+}
+
+// TestNearest: a name has the longest common prefix with the name before it or the one after it in
+// the order of names.
+func TestNearest(t *testing.T) {
+	sorted := []string{"a.b", "a.bias", "a.c.x", "a.c.z"}
+	for name, want := range map[string]string{
+		"": "a.b", "a.b": "a.b", "a.bi": "a.bias", "a.c": "a.c.x", "a.c.y": "a.c.x", "a.c.zz": "a.c.z", "a.c.z": "a.c.z", "b": "a.c.z",
+	} {
+		require.Equal(t, want, nearest(name, sorted), name)
+	}
+	require.Empty(t, nearest("a", nil))
+}
+
+// TestRecordOf: files that may change without a sign have no record.
+func TestRecordOf(t *testing.T) {
+	file := storage.File{Name: "x", Size: 3, Tag: "t"}
+	record := string(recordOf([]storage.File{file, {Name: "y", Tag: "u"}}))
+	require.Equal(t, `[{"name":"x","size":3,"tag":"t"},{"name":"y","size":0,"tag":"u"}]`, record)
+	require.Nil(t, recordOf([]storage.File{file, {Name: "y", Size: 3}}))
+	require.Nil(t, recordOf([]storage.File{file, {Name: "y", Size: -1, Tag: "t"}}))
 }

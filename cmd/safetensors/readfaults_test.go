@@ -149,7 +149,7 @@ func readings() (all []reading) {
 		add([]string{"compressed.pt", "legacy.pt", "x.npz", "x.npy", "x.bt", "distcp", "mesh"}, append(verdicts, "cp SRC w/out.safetensors", "cp SRC w/old --force"))
 	}
 	for _, line := range []string{
-		"show shards x", "stats fp8 --dequantize", "stats shards --html w/out.html", "cp fp8 w/out --dequantize F32", "cp shards w/out.npz",
+		"show shards x", "hash shards --data", "stats fp8 --dequantize", "stats shards --html w/out.html", "cp fp8 w/out --dequantize F32", "cp shards w/out.npz",
 		"cp wide.safetensors w/out --quantize fp8-channel", "cp shards fp8 w/out", "cp tied.safetensors w/out.safetensors --tie",
 		"merge shards shards w/out", "merge shards shards w/old --force", "merge base.safetensors w/out --lora peft",
 		"cp shards w/out --max-shard-size 100B --part 1/1", "cp fp8 w/out --max-shard-size 100B --part 1/1",

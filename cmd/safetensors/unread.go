@@ -35,13 +35,21 @@ func unread(src *source.Checkpoint, names []string) (all []report.Unread, err er
 func refusedError(src *source.Checkpoint, names []string) error {
 	const most = 10
 	var errs []error
+	more := 0
 	for _, name := range names {
-		if why, ok := src.Refused[name]; ok && len(errs) < most {
+		why, ok := src.Refused[name]
+		switch {
+		case ok && len(errs) < most:
 			errs = append(errs, fmt.Errorf("%q of %s: %w", name, storage.Shown(src.Name), why))
+		case ok:
+			more++
 		}
 	}
 	if len(errs) == 0 {
 		return nil
+	}
+	if more > 0 {
+		errs = append(errs, fmt.Errorf("and %d more of %s", more, storage.Shown(src.Name)))
 	}
 	return errors.Join(append(errs, errors.New("--except leaves out what cannot be read"))...)
 }

@@ -134,6 +134,21 @@ func TestPlanReplacedMeanwhile(t *testing.T) {
 	requireCopies(t, j.To, '2')
 }
 
+// TestForeignPlan: what is no plan of this command is replaced with --force only.
+func TestForeignPlan(t *testing.T) {
+	job := jobs(t, 3)
+	for _, text := range []string{"{}", "no JSON"} {
+		j := job('1', Part{1, 1})
+		j.To.Remove(PlanName)
+		require.NoError(t, j.To.Create(PlanName, []byte(text)))
+		j.Force = false
+		require.EqualError(t, errorOf(j.Do()), "dst holds the plan of another job: "+PlanName+" is not a plan of this command; --force replaces it")
+	}
+	j := job('1', Part{1, 1})
+	require.NoError(t, errorOf(j.Do()))
+	requireCopies(t, j.To, '1')
+}
+
 // TestDifferences: five are listed, of more the number.
 func TestDifferences(t *testing.T) {
 	var p Plan
