@@ -16,8 +16,8 @@
 // A Tensor is a dtype, a shape and a reference to data:
 //
 //	t, err := f.Tensor("model.embed_tokens.weight")
-//	weights, err := safetensors.View[float32](t)        // in place, if t is F32
-//	weights, err := safetensors.Append(weights[:0], t)  // copied, exactly converted
+//	inPlace, err := safetensors.View[float32](t)       // if t is F32; read only
+//	copied, err := safetensors.Append([]float32{}, t)  // exactly converted
 //
 // Slice, Part, Transpose, Convert and Concat are lazy: only the data needed is read, when it
 // is copied or written.

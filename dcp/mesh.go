@@ -39,6 +39,7 @@ type place struct {
 // A meshes reads the meshes in all files. Equal meshes share one *mesh.
 type meshes struct {
 	known      map[string]*mesh
+	job        []int32                  // the longest list of ranks from which a mesh was cut
 	places     map[*pickle.Object]place // places by the DeviceMesh in the current file
 	read, kept int                      // number of ranks in all meshes that were read, and in the meshes of known
 }
@@ -183,6 +184,9 @@ func (m *meshes) laidOut(fields *pickle.Dict, p *place, file *rankfile.File) (sh
 	all, err := m.ranksOf(t)
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(all) > len(m.job) {
+		m.job = all
 	}
 	offsets, err := offsetsIn(shape, strides, len(all))
 	if err != nil {

@@ -40,6 +40,9 @@ func (j *rankJob) check() error {
 			return broken(name, "%v", err)
 		}
 	}
+	if err := j.checkJob(byNumber); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(j.tensors)) {
 		if err := j.checkPlain(j.tensors[name], groups); err != nil {
 			return broken(name, "%v", err)
@@ -60,7 +63,7 @@ func (j *rankJob) checkWorld(byNumber map[int]int) error {
 	case !divided && !j.ranks[0].Sure:
 		return fmt.Errorf("%s: no tensor in it is divided between ranks: %w", quote(j.ranks[0].File), fs.ErrNotExist)
 	case divided:
-		return nil
+		return nil // checkMeshes and checkJob know the ranks
 	default:
 		for n := range byNumber {
 			j.world = max(j.world, n+1)
@@ -74,6 +77,18 @@ func (j *rankJob) checkWorld(byNumber map[int]int) error {
 	for n := range byNumber {
 		if n >= j.world {
 			return j.missing(n)
+		}
+	}
+	return nil
+}
+
+// checkJob checks that there is a file for each rank of the mesh from which the meshes of the tensors
+// were cut: the ranks of a pipeline's other stages have tensors of their own. PyTorch before 2.10
+// does not save that mesh.
+func (j *rankJob) checkJob(byNumber map[int]int) error {
+	for _, n := range j.job {
+		if _, ok := byNumber[int(n)]; !ok {
+			return broken("", "the file of rank %d is missing: there were %d ranks, and there are %d files", n, len(j.job), len(j.ranks))
 		}
 	}
 	return nil

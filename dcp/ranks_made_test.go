@@ -475,6 +475,28 @@ func TestMadeDTensors(t *testing.T) {
 	}
 }
 
+// TestStageIsMissing: two stages of a pipeline have two ranks each, and tensors of their own. The meshes
+// of a stage are cut from one of all ranks, so that the ranks of the other stage are missed.
+func TestStageIsMissing(t *testing.T) {
+	var files []*fstest.MapFile
+	for rank := range 4 {
+		p := &rankPickle{}
+		layout, all, stage, at := flatLayout(tuple(num(2), num(2)), tuple(num(2), num(1))), p.ints([]int{4}, 0, 1, 2, 3), rank/2, rank%2
+		root := deviceMesh{layout: layout, rankMap: all, coordinate: list(num(stage), num(at))}
+		mesh := deviceMesh{
+			layout: flatLayout(tuple(num(2)), tuple(num(1))), rankMap: all, coordinate: list(num(at)), more: []string{str("_root_mesh"), root.String()},
+		}
+		x := dtensor{size: tuple(num(4), num(1)), local: p.floats(2*at, 2, 1), placements: list(shard(0)), mesh: mesh.String()}
+		files = append(files, p.file(dict(str(fmt.Sprint("x", stage)), x.String())))
+	}
+	c, err := openRankFiles(files...)
+	require.NoError(t, err)
+	requireFloats(t, c, "x0", 4, 1)
+	requireFloats(t, c, "x1", 4, 1)
+	requireRefused(t, "the file of rank 2 is missing: there were 4 ranks, and there are 2 files", files[:2]...)
+	requireRefused(t, "the file of rank 0 is missing: there were 4 ranks, and there are 2 files", files[2:]...)
+}
+
 // order is an entry of a DTensor's shard_order: the dimensions of the mesh that cut one dimension.
 func order(dim int, mesh ...int) string {
 	return "ctorch.distributed.tensor._dtensor_spec\nShardOrderEntry\n" + tuple(num(dim), tuple(nums(mesh)...)) + "\x81"

@@ -294,7 +294,8 @@ func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
 }
 
 // checkMetadata refuses metadata that changes the meaning of the elements: the bits of tensors that
-// are conjugated or negated when they are read.
+// are conjugated or negated when they are read. PyTorch sets a bit whose name is there, whatever its
+// value is.
 func checkMetadata(metadata any) error {
 	if metadata == nil {
 		return nil
@@ -304,9 +305,6 @@ func checkMetadata(metadata any) error {
 		return fmt.Errorf("%s instead of the metadata of a tensor", pickle.Describe(metadata))
 	}
 	for _, e := range d.Entries {
-		if e.Value == false {
-			continue
-		}
 		name, _ := e.Key.(string)
 		return fmt.Errorf("the tensor has the bit %.200q, which changes its elements; call resolve_conj and resolve_neg before saving it", name)
 	}

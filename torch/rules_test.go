@@ -71,7 +71,7 @@ func TestArguments(t *testing.T) {
 	for v, want := range map[string]string{
 		with("N"):                            "",
 		with("}"):                            "",
-		with(entries(str("conj"), "\x89")):   "",
+		with(entries(str("conj"), "\x89")):   `the bit "conj"`, // PyTorch asks whether the key is there
 		with(num(1)):                         "an int instead of the metadata of a tensor",
 		with(entries(str("neg"), "\x88")):    `the tensor has the bit "neg"`,
 		tensorOf(s, 0, nums(4), "]"):         "its strides: a list of 0 instead of a tuple of integers",

@@ -64,6 +64,9 @@ func RankFiles(names []string) (model []Rank, err error) {
 			sure = sure || r.Sure
 		}
 	}
+	if unsure := items["model"]; sure && len(unsure) > 1 && !slices.ContainsFunc(unsure, func(r Rank) bool { return r.Sure }) {
+		return nil, fmt.Errorf("files of the ranks of several saves: %.200q", slices.Sorted(maps.Keys(items)))
+	}
 	for item, ranks := range items {
 		ranks = slices.DeleteFunc(ranks, func(r Rank) bool { return sure && !r.Sure })
 		if items[item] = ranks; len(ranks) == 0 {

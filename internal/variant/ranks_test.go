@@ -56,6 +56,7 @@ func TestRankFiles(t *testing.T) {
 	}
 	for want, files := range map[string][]string{
 		`files of the ranks of several saves: ["actor" "critic"]`:                                                                {"actor_rank_0.pt", "critic_rank_0.pt"},
+		`files of the ranks of several saves: ["model" "scheduler"]`:                                                             {"model_0.pt", "model_1.pt", "scheduler_rank_0.pt", "scheduler_rank_1.pt"},
 		`files of the ranks of several saves: ["extra_state" "optim"]`:                                                           {"optim_rank_0.pt", "extra_state_rank_0.pt"},
 		`files of several saves, by jobs of 2 and of 4 ranks: "model_world_size_2_rank_0.pt" and "model_world_size_4_rank_1.pt"`: {"model_world_size_4_rank_1.pt", "model_world_size_2_rank_0.pt"},
 		`files of several saves, by jobs of unknown many and of 2 ranks: "model_rank_0.pt" and "model_world_size_2_rank_1.pt"`:   {"model_world_size_2_rank_1.pt", "model_rank_0.pt"},
