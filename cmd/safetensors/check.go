@@ -56,7 +56,7 @@ and one line for each finding, with files named as in the folder:
    "tensor": "..." if one is concerned, "reason": "..."}
 `+sources, `
 safetensors check model.safetensors
-safetensors check downloads/*
+safetensors check downloads
 `, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
 		return c.checkAll(args, part, values)
 	})

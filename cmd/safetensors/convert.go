@@ -134,8 +134,11 @@ func (w *copyJob) notes(note func(text string)) {
 	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes
 		note("quantised tensors stayed as they are; --dequantize writes the numbers")
 	}
-	if w.fused > 0 {
-		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of the weights", term.Plural(w.fused, "tensor"), 100*w.fusedShare))
+	if w.fused.n > 0 {
+		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of the weights", term.Plural(w.fused.n, "tensor"), 100*w.fused.share))
+	}
+	if w.narrow.n > 0 {
+		note(fmt.Sprintf("%s whose columns are not whole groups, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.narrow.n, "tensor"), term.Name(w.narrow.first), 100*w.narrow.share))
 	}
 	const most = 10
 	finite := func(name string) bool { return w.counts[name].Total() == 0 }

@@ -34,9 +34,9 @@ type copyJob struct {
 	side     []string          // files that are written next to the weights: a new config.json, and copies of files of src
 	tooLarge []storage.Pin     // files next to the weights that --with-files leaves behind
 
-	quantisation []byte  // the quantization_config that --quantize adds to config
-	fused        int     // number of weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
-	fusedShare   float64 // number of these weights divided by the number of all weights
+	quantisation []byte      // the quantization_config that --quantize adds to config
+	fused        unquantised // weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
+	narrow       unquantised // matrices that it leaves unchanged because their columns are not whole groups
 
 	// made reports whether the tensors were computed from several models, and are not those of the
 	// files of src. widened has the dtypes that tensors had before they were converted to F32 for
@@ -175,7 +175,7 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 	var left []string
 	if to.folder == nil { // a file has no place for a new config.json
 		w.side = nil
-	} else if left, err = w.leftBehind(); err != nil {
+	} else if left, err = w.leftBehind(to.name); err != nil {
 		return nil, err
 	}
 	one := to.whole && dest.KeepsName(to.name) && w.src.Format != nil && w.src.Files[0].Name != "-"

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -31,8 +32,11 @@ func (c *command) noteConfig(w *copyJob) {
 }
 
 // leftBehind returns the small files of a folder, a repository or a bucket that a copy to a folder does not have. It
-// asks no server if the source is in the cache of the hub.
-func (w *copyJob) leftBehind() ([]string, error) {
+// asks no server if the source is in the cache of the hub. A copy of a folder onto itself leaves nothing behind.
+func (w *copyJob) leftBehind(dst string) ([]string, error) {
+	if sameFolder(w.src.Name, dst) {
+		return nil, nil
+	}
 	away := strings.HasPrefix(w.src.Name, "hf://")
 	if w.withFiles || !w.src.Folder.Whole() || len(w.src.Files) == 0 || away && w.src.Files[0].Path != "" {
 		return nil, nil
@@ -45,6 +49,13 @@ func (w *copyJob) leftBehind() ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool {
 		return slices.Contains(w.side, name) || name == adapterConfig && !hasAdapter(w.src)
 	}), err
+}
+
+// sameFolder reports whether two names on the command line are of one folder of this machine.
+func sameFolder(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 const adapterConfig = "adapter_config.json"

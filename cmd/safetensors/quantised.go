@@ -113,30 +113,53 @@ func (w *copyJob) quantiseWeights() error {
 		err = fmt.Errorf("--quantize %s: no tensor of %s can be quantised: that takes matrices named *.weight, with columns in whole groups "+
 			"(of 128 for int4 and int8, 32 for mxfp4, 16 for nvfp4); --targets selects embeddings, routers and lm_head, too", w.quantize, storage.Shown(w.src.Name))
 	}
-	w.countFused(config)
+	w.countUnquantised(config)
 	w.tensors, w.quantisation = tensors, config
 	return err
 }
 
-// countFused counts the weights that --quantize leaves unchanged because a tensor has several
-// matrices, such as those of fused experts. A new config names such tensors.
-func (w *copyJob) countFused(config []byte) {
+// An unquantised counts weights that --quantize leaves unchanged.
+type unquantised struct {
+	n     int
+	first string  // the first of their names
+	share float64 // number of their elements divided by the number of all elements
+}
+
+func (u *unquantised) add(name string, t safetensors.Tensor, all int64) {
+	u.n++
+	if u.first == "" || name < u.first {
+		u.first = name
+	}
+	u.share += float64(numbers.Count(t)) / float64(all)
+}
+
+// countUnquantised counts the weights that --quantize leaves unchanged because they do not have the
+// shape of its scheme. A new config names them, and others that are never quantised.
+func (w *copyJob) countUnquantised(config []byte) {
 	var file struct {
 		Section struct{ Ignore []string } `json:"quantization_config"`
 	}
 	if json.Unmarshal(config, &file) != nil { // it fails if there is no new config
 		return
 	}
-	var fused, all int64
-	for name, t := range w.tensors {
+	all := int64(0)
+	for _, t := range w.tensors {
 		all += numbers.Count(t)
-		_, named := slices.BinarySearch(file.Section.Ignore, strings.TrimSuffix(name, ".weight"))
-		if named && len(t.Shape()) == 3 {
-			w.fused++
-			fused += numbers.Count(t)
+	}
+	target := quant.Recipe{Scheme: w.quantize, Targets: func(string, safetensors.Tensor) bool { return true }}
+	for name, t := range w.tensors {
+		if _, named := slices.BinarySearch(file.Section.Ignore, strings.TrimSuffix(name, ".weight")); !named {
+			continue
+		}
+		switch len(t.Shape()) {
+		case 3:
+			w.fused.add(name, t, all)
+		case 2:
+			if _, _, err := quant.Quantize(map[string]safetensors.Tensor{name: t}, target); err != nil {
+				w.narrow.add(name, t, all)
+			}
 		}
 	}
-	w.fusedShare = float64(fused) / float64(max(all, 1))
 }
 
 // mayBeQuantised reports whether a source has matrices of dtypes that are used for codes.

@@ -94,5 +94,12 @@ func TestNotesOnQuantised(t *testing.T) {
 	}, nil, 1<<20))
 	const fused = "note: 1 tensor of several matrices, such as those of fused experts, stayed as they were: 75 % of the weights"
 	require.Contains(t, runs(t, "cp", "moe", "int4", "--quantize", "int4").stderr, fused)
+	require.NoError(t, safetensors.WriteShards("narrow", map[string]safetensors.Tensor{
+		"b.weight": tensor(safetensors.BF16, 1, 64), "c.weight": tensor(safetensors.BF16, 1, 64), "l.q_proj.weight": tensor(safetensors.BF16, 3, 128),
+		"embed_tokens.weight": tensor(safetensors.BF16, 1, 128),
+	}, nil, 1<<20))
+	const narrow = "note: 2 tensors whose columns are not whole groups, such as b.weight, stayed as they were: 20 % of the weights"
+	require.Contains(t, runs(t, "cp", "narrow", "narrow4", "--quantize", "int4").stderr, narrow)
+	require.NotContains(t, runs(t, "cp", "narrow", "narrow8", "--quantize", "fp8-channel").stderr, "stayed as they were")
 	require.Contains(t, fails(t, 1, "cp", "moe", "none", "--quantize", "int4", "--targets", "l.experts"), "holds several matrices, such as those of fused experts")
 }
