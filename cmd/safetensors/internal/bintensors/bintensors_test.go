@@ -157,6 +157,17 @@ func (f *failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// A failingOnce fails the first Write only.
+type failingOnce struct{ failed bool }
+
+func (f *failingOnce) Write(p []byte) (int, error) {
+	if !f.failed {
+		f.failed = true
+		return 0, errFailing
+	}
+	return len(p), nil
+}
+
 // TestFailingWriter: an error of the writer at any byte comes out of Write.
 func TestFailingWriter(t *testing.T) {
 	tensors := samples()
@@ -165,6 +176,7 @@ func TestFailingWriter(t *testing.T) {
 	for n := 0; n < b.Len(); n += 1 + n/10 {
 		require.ErrorIs(t, Write(&failing{n}, tensors, nil), errFailing)
 	}
+	require.ErrorIs(t, Write(new(failingOnce), tensors, nil), errFailing)
 }
 
 // TestSniff has the starts of files of this format, and of formats that look like it.

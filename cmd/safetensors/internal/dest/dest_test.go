@@ -200,6 +200,19 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestWithin: a file keeps its name in the folder, but not the folders of that name, nor another ending.
+func TestWithin(t *testing.T) {
+	dir := t.TempDir()
+	for file, want := range map[string]string{
+		"x/a.safetensors": "a.safetensors", "a.safetensors": "a.safetensors", "x/y/pytorch_model.bin": "model.safetensors", "a.npz": "a.safetensors",
+	} {
+		d, err := Within(t.Context(), dir, file, io.Discard)
+		require.NoError(t, err)
+		require.NoError(t, d.Write(checkpoint("x"), nil))
+		require.NoError(t, os.Remove(filepath.Join(dir, want)), file)
+	}
+}
+
 // TestWriteFile: an error leaves the old file and nothing else.
 func TestWriteFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")

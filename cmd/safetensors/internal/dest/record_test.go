@@ -68,3 +68,26 @@ func TestRanksFail(t *testing.T) {
 	require.ErrorContains(t, d.Write(checkpoint("a"), nil), "is not empty")
 	require.NoError(t, errors.Join(os.RemoveAll(filepath.Join(dir, "x")), d.Write(checkpoint("a"), nil)))
 }
+
+// A keeping folder cannot remove the single file of the checkpoint that it has.
+type keeping struct{ folder }
+
+func (k keeping) Remove(name string) error {
+	if name == "model.safetensors" {
+		return errBroken
+	}
+	return k.folder.Remove(name)
+}
+
+// TestSingleFileStays: if the single file of the earlier checkpoint cannot be removed, the new index and
+// its shards are removed, since a reader would open that file.
+func TestSingleFileStays(t *testing.T) {
+	to := keeping{folder{name: t.TempDir()}}
+	for _, name := range []string{"model.safetensors", "new-00001-of-00001.safetensors"} {
+		require.NoError(t, to.Put(name, []byte(name)))
+	}
+	require.ErrorIs(t, commit(to, "model.safetensors.index.json", []byte("{}"), []string{"new-00001-of-00001.safetensors"}, true), errBroken)
+	require.Equal(t, []string{"model.safetensors"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
+	require.NoError(t, commit(to.folder, "model.safetensors.index.json", []byte("{}"), nil, true))
+	require.Equal(t, []string{"model.safetensors.index.json"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
+}

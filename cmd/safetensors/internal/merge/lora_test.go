@@ -236,6 +236,10 @@ func TestPatternLimit(t *testing.T) {
 	patterns, err := readPatterns([]byte(`{` + strings.Repeat(`"a": 1, `, maxPatterns-1) + `"b": 2}`))
 	require.NoError(t, err)
 	require.Len(t, patterns, maxPatterns)
+	for _, text := range []string{`{"a": 1, "b": "x"}`, `{"a": 1, "b": null}`, `[1]`} {
+		_, err := readPatterns([]byte(text))
+		require.Error(t, err, text)
+	}
 	other := 3.0
 	for module, want := range map[string]float64{"a": 1, "x.a": 1, "b": 2, "c": 3, "xa": 3, "a.x": 3} {
 		require.Equal(t, want, *valueOf(patterns, module, &other), module)

@@ -86,6 +86,17 @@ func TestLoRAOfExpertsErrors(t *testing.T) {
 	_, err := LoRA(checkpoint{"mlp.experts.up": f(3, 4, 5)}, checkpoint{experts + ".lora_A.weight": f(6, 5)}, []byte(`{"target_parameters": ["mlp.experts.up"]}`))
 	require.ErrorContains(t, err, "comes without")
 
+	codes := func(shape ...int) safetensors.Tensor {
+		return must(safetensors.NewTensorFunc(safetensors.I8, shape, func([]byte) error { return nil }))
+	}
+	for _, factors := range []checkpoint{
+		{experts + ".lora_A.weight": codes(6, 4), experts + ".lora_B.weight": f(5, 6)},
+		{experts + ".lora_A.weight": f(6, 4), experts + ".lora_B.weight": codes(5, 6)},
+	} {
+		_, err := LoRA(checkpoint{"mlp.experts.up": f(3, 5, 4)}, factors, []byte(`{"target_parameters": ["mlp.experts.up"], "r": 2}`))
+		require.ErrorContains(t, err, "expected floats")
+	}
+
 	// A fifth tensor of the same module would make too many orders.
 	base, more, at := checkpoint{}, checkpoint{}, experts
 	var names []string

@@ -296,6 +296,7 @@ func TestLogScale(t *testing.T) {
 	require.InEpsilon(t, 2, float64(s.High/s.Low), 1e-9)
 	require.InEpsilon(t, math.Sqrt(1.02), float64(s.Middle()), 1e-9)
 	require.InDelta(t, math.Log2(1.02), s.share(1.02)-s.share(1), 1e-9)
+	require.EqualValues(t, 3, scale{Low: 2, High: 4}.Middle())
 	s = logScale("std", []float64{0.01, 1, math.Inf(1)})
 	require.Equal(t, []numbers.Float{0.01, 1}, []numbers.Float{s.Low, s.High})
 	require.InDelta(t, 0.5, s.share(0.1), 1e-9)

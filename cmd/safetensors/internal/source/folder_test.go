@@ -15,6 +15,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/internal/variant"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,7 +24,7 @@ import (
 func TestFolder(t *testing.T) {
 	model, _ := writeModel(t)
 	dir := filepath.Dir(model)
-	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, "model.ggml": 4, "a.distcp": 4, "all.tar": 4, "Adapter.SafeTensors": 4, "Model.safetensors.Index.json": 4, ".gitattributes": 5, "large.txt": 64<<20 + 1} {
+	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, "model.ggml": 4, "a.distcp": 4, "all.tar": 4, "Adapter.SafeTensors": 4, "Model.safetensors.Index.json": 4, ".gitattributes": 5, "large.txt": 64<<20 + 1, "most.txt": 64 << 20} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
 		require.NoError(t, os.Truncate(filepath.Join(dir, name), size))
 	}
@@ -32,10 +33,17 @@ func TestFolder(t *testing.T) {
 
 	c := must(o.Open(dir))
 	defer c.Close()
-	require.Equal(t, []string{"all.tar", "config.json", "tokenizer.model"}, must(c.Folder.SideFiles()))
+	require.Equal(t, []string{"all.tar", "config.json", "most.txt", "tokenizer.model"}, must(c.Folder.SideFiles()))
+	require.Len(t, must(c.Folder.ReadFile("most.txt")), 64<<20)
 	require.Len(t, must(c.Folder.ReadFile("config.json")), 2)
 	require.ErrorIs(t, errorOf(c.Folder.ReadFile("none.json")), fs.ErrNotExist)
 	require.ErrorContains(t, errorOf(c.Folder.ReadFile("large.txt")), "has more than 67108864 bytes")
+
+	for _, pin := range c.Folder.Pinned() {
+		if pin.Name == "config.json" {
+			require.Regexp(t, "^sha256:[0-9a-f]{64}$", pin.Tag, "what was read is compared with what another part of a copy reads")
+		}
+	}
 
 	one := must(o.Open(model))
 	defer one.Close()
@@ -93,4 +101,26 @@ func TestLayoutCapitals(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, plain, layoutOf(f, ".", opened).Plain)
 	}
+}
+
+// TestHowToName: the advice for a folder of several models names one of its indexes, the shards of one model, or all files.
+func TestHowToName(t *testing.T) {
+	for want, names := range map[string][]string{
+		"; name one: ls dir/a.safetensors.index.json":                                                                 {"a.safetensors.index.json", "b.safetensors.index.json"},
+		"; name those of one model: ls dir/a*-of-00002.safetensors; or join them: cp dir/a*-of-00002.safetensors NEW": {"a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors", "b.safetensors"},
+		"; name them: ls dir/*.safetensors; or join them: cp dir/*.safetensors NEW":                                   {"a.safetensors", "b.safetensors"},
+	} {
+		err := howToName("dir", &variant.Several{Usual: "model.safetensors", Names: names, List: "them"})
+		require.True(t, strings.HasSuffix(filepath.ToSlash(err.Error()), want), "%v", err)
+	}
+	require.Equal(t, fs.ErrNotExist, howToName("dir", fs.ErrNotExist))
+}
+
+// TestDirectoryOfStdin: - is standard input, also beside a folder of that name.
+func TestDirectoryOfStdin(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.Mkdir("-", 0o777))
+	files, err := newOpener(t).Directory("-")
+	require.NoError(t, err)
+	require.Nil(t, files)
 }
