@@ -104,8 +104,8 @@ func stepsWithin(n, step int) int { return n/step + min(n%step, 1) }
 
 // Slice returns the part of t that the ranges select, one for each leading dimension, lazily. If
 // the selected elements are adjacent, the part has a View. Copies read only these elements, and
-// gaps that are cheaper to read than to skip. In dtypes below a byte, each run of adjacent
-// elements must fill whole bytes.
+// gaps that are cheaper to read than to skip. In dtypes below a byte, and in tensors converted
+// from one, each run of adjacent elements must fill whole bytes of the data.
 func (t Tensor) Slice(ranges ...Range) (Tensor, error) {
 	p, err := t.slice(ranges)
 	if err != nil {

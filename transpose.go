@@ -11,8 +11,8 @@ import (
 // read once, and up to 1 GiB is held in memory, or one matrix if the leading dimensions stay in
 // front. ReadAt in small windows is slow.
 //
-// In dtypes below a byte, the last dimension must stay last, and its rows must fill whole bytes;
-// otherwise the error wraps [errors.ErrUnsupported].
+// In dtypes below a byte, and in tensors converted from one, the last dimension must stay last, and
+// its rows must fill whole bytes; otherwise the error wraps [errors.ErrUnsupported].
 func (t Tensor) Transpose(dims ...int) (Tensor, error) {
 	p, err := t.transpose(dims)
 	if err != nil {

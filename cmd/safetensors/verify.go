@@ -26,9 +26,10 @@ func (c *command) verify() *cobra.Command {
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
-Files are found by their names in SRC. A file of SRC that the manifest lacks is reported,
-unless the manifest lists no files; the same holds for tensors. When tensors are compared,
-a tensor that cannot be read is an error unless --only or --except leaves it out.
+Files are found by their names in SRC: run sha256sum in the folder. A file with tensors
+that the manifest lacks is reported, unless the manifest lists no files; the same holds
+for tensors. When tensors are compared, a tensor that cannot be read is an error unless
+--only or --except leaves it out.
 
 A signature is one of OpenSSF Model Signing, made with a key or a certificate. All files
 of SRC are compared, also those without tensors. SRC is a file, a folder, either of them
