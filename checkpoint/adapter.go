@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// mlxAdapterFile is the adapter that mlx-lm writes beside an adapter_config.json of its own form.
+const mlxAdapterFile = "adapters.safetensors"
+
 // An adapterConfig holds the fields of an adapter_config.json that concern the tensors.
 type adapterConfig struct {
 	Type        string         `json:"peft_type"`
@@ -55,6 +58,8 @@ func (d *directory) judgeAdapter() error {
 	}
 	adapter, model := d.adapters()
 	switch {
+	case adapter == nil && config.Type == "" && d.has(mlxAdapterFile): // only mlx-lm opens it
+		return nil
 	case adapter == nil:
 		d.note(Missing, "", fmt.Sprintf("%s is missing, which %s describes", quoted(d.at("adapter_model.safetensors")), quoted(d.at(adapterConfigFile))), d.at("adapter_model.safetensors"), d.at(adapterConfigFile))
 		return nil
@@ -151,9 +156,15 @@ func cutPart(name, part string) (module, after string, is bool) {
 // judgeParts compares the modules of an adapter with each other and with the config. It notes at most one finding. It
 // looks at modules_to_save only if it finds nothing else.
 func (d *directory) judgeParts(s *set, config *adapterConfig, of []family) {
+	names := sortedNames(s.where)
+	const prefix = "base_model.model."
+	if len(of) > 0 && !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, prefix) }) {
+		d.noteAdapter(s, names[0], fmt.Sprintf("peft_type %s, but no tensor has a name that begins with %q: peft finds none of them", quoted(config.Type), prefix))
+		return
+	}
 	ranks, targets := config.ranks(), config.targets()
 	for _, f := range of {
-		for _, name := range sortedNames(s.where) {
+		for _, name := range names {
 			for _, p := range f.parts {
 				module, after, is := cutPart(name, p.name)
 				if is && (d.lacksPart(s, f, name, module, after) || d.otherDoRA(s, config, p, name, module) || config.Parameters == nil && (d.otherRank(s, f, p, name, ranks) || d.untargeted(s, name, module, targets))) {

@@ -16,7 +16,7 @@ import (
 // Check judges a directory: whether transformers, huggingface_hub, accelerate, diffusers, peft,
 // sentence-transformers, mlx-lm and this module see the same model in it, and whether the model is
 // whole. It returns no findings if both are true. It also judges the directories in it, except
-// hidden ones and links.
+// hidden ones, links and __MACOSX. Files whose names begin with "._" are left to macOS.
 //
 // Check reads headers, indexes and configs. It reads data only to compare tensors that are stored
 // twice (copies of a tensor, tied heads, files of torch.save beside safetensors), and to find numbers
@@ -104,7 +104,7 @@ func (c *checker) tree(dir string) error {
 		return err
 	}
 	for _, name := range l.names {
-		if l.modes[name].IsDir() && !strings.HasPrefix(name, ".") && name != "__pycache__" {
+		if l.modes[name].IsDir() && !strings.HasPrefix(name, ".") && name != "__pycache__" && name != "__MACOSX" {
 			if err := c.tree(path.Join(dir, name)); err != nil {
 				return err
 			}

@@ -22,6 +22,7 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	if isKnown(config.Type) { // in other architectures, these numbers may have other meanings
 		texts = append(texts, d.sizeText(config, s)...)
 		texts = append(texts, d.classText(config, s)...)
+		texts = append(texts, expertText(config, s)...)
 		if config.Quantization == nil && config.MLX == nil {
 			texts = append(texts, d.labelText(config, s)...)
 			texts = append(texts, d.biasText(config, s)...)
@@ -71,6 +72,27 @@ func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("hidden_size"), want, quoted(name), i.shape))
 	}
 	return texts
+}
+
+// expertName matches the names of tensors of one expert, with its number.
+var expertName = lazyregexp.New(`\.experts\.(\d{1,6})\.`)
+
+// expertText compares the number of experts with the tensors, if each expert has tensors of its own.
+func expertText(config *modelConfig, s *set) (texts []string) {
+	stored := 0
+	for name := range s.where {
+		if match := expertName().FindStringSubmatch(name); match != nil {
+			n, _ := strconv.Atoi(match[1])
+			stored = max(stored, n+1)
+		}
+	}
+	own := config.own()
+	for _, key := range []string{"num_local_experts", "num_experts", "n_routed_experts"} {
+		if want, ok := number(own[key]); ok && stored > 0 && stored < want {
+			return []string{fmt.Sprintf("%s %d, but there are no tensors of expert %d", config.keyText(key), want, stored)}
+		}
+	}
+	return nil
 }
 
 // keyText returns the text with which a message introduces the value of a key in the config itself. If the config lacks

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -95,6 +96,10 @@ func TestUntiedHeads(t *testing.T) {
 		require.Len(t, judged(), found, more)
 		model["lm_head.weight"] = model["wte.weight"]
 		require.Empty(t, judged(), more)
+		other, err := safetensors.NewTensor(model["wte.weight"].DType(), []int{11, 8}, slices.Repeat([]float32{7}, 88))
+		require.NoError(t, err)
+		model["lm_head.weight"] = other
+		require.Len(t, judged(), 1-found, more)
 	}
 }
 

@@ -54,9 +54,11 @@ func (d *directory) judgeMetadata(s *set) {
 	}
 }
 
-// present returns the shards that an index names and that exist, and notes those that do not.
+// present returns the shards that an index names and that exist, and notes those that do not. If none of the
+// shards of torch.save exists beside safetensors, only the index is left, of a download without the former.
 func (d *directory) present(s *set) (there []string, err error) {
 	below := map[string]listing{".": d.listing}
+	var missing []Finding
 	for _, shard := range s.listed {
 		d.claimed[d.at(shard)] = true
 		if to, is := leaves(d.in, d.root, d.at(shard)); is {
@@ -88,8 +90,13 @@ func (d *directory) present(s *set) (there []string, err error) {
 		if i := slices.IndexFunc(l.names, func(name string) bool { return strings.EqualFold(name, base) }); i >= 0 {
 			text += "; " + quoted(l.names[i]) + " differs in capitals"
 		}
-		d.note(Missing, "", text, d.at(shard), d.at(s.index))
+		missing = append(missing, Finding{Rule: Missing, Text: text, Files: []string{d.at(shard), d.at(s.index)}})
 	}
+	if len(there) == 0 && s.torch && d.any(isSafetensors) {
+		s.listed = nil
+		return nil, nil
+	}
+	d.findings = append(d.findings, missing...)
 	return there, nil
 }
 

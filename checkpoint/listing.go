@@ -44,7 +44,8 @@ type listing struct {
 	modes map[string]fs.FileMode // type bits by name; for a link, those of the link itself
 }
 
-// list lists a directory. It omits temporary files of this module.
+// list lists a directory. It omits temporary files of this module, and the files in which macOS keeps attributes of
+// others, whose names begin with "._".
 func list(in osfile.Tree, dir string) (listing, error) {
 	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {
@@ -54,7 +55,7 @@ func list(in osfile.Tree, dir string) (listing, error) {
 	weights := 0
 	for _, e := range entries {
 		name := e.Name()
-		if strings.HasPrefix(name, osfile.TempPrefix) {
+		if strings.HasPrefix(name, osfile.TempPrefix) || strings.HasPrefix(name, "._") {
 			continue
 		}
 		l.names = append(l.names, name)

@@ -75,6 +75,7 @@ func TestConfigRules(t *testing.T) {
 		"more layers":   {with("model.layers.0.x", "model.layers.1.x"), `{"model_type":"llama","num_hidden_layers":1,"num_nextn_predict_layers":1}`, `{"model_type":"llama","num_hidden_layers":1}`, "config.json", "tensors of layer 1", ""},
 		"dense":         {with("linear.weight"), `{"in_features":1,"out_features":2}`, `{"in_features":2,"out_features":1}`, "config.json", "in_features 2", ""},
 		"tied head":     {with(embedding, head), `{"tie_word_embeddings":false}`, `{"tie_word_embeddings":true}`, "config.json", "not alike", ""},
+		"experts":       {with("model.layers.0.mlp.experts.0.up.weight", "model.layers.0.mlp.experts.1.up.weight"), `{"model_type":"mixtral","num_local_experts":2}`, `{"model_type":"mixtral","num_local_experts":3}`, "config.json", "num_local_experts 3, but there are no tensors of expert 2", ""},
 		"rank":          {adapter, `{"peft_type":"LORA","r":2,"target_modules":["q"]}`, `{"peft_type":"LORA","r":4,"target_modules":["q"]}`, "adapter_config.json", "r = 4", "adapter_model.safetensors"},
 		"target module": {adapter, `{"peft_type":"LORA","r":2,"target_modules":["q","v"]}`, `{"peft_type":"LORA","r":2,"target_modules":["v"]}`, "adapter_config.json", "target_modules", "adapter_model.safetensors"},
 	} {
@@ -113,4 +114,50 @@ func TestLeftBinShards(t *testing.T) {
 	require.Len(t, check(t, files(shard)), 1)
 	shard["model.safetensors"] = weights(t, map[string]float32{"x": 1})
 	require.Empty(t, check(t, files(shard)))
+}
+
+// TestLeftBinIndex: an index whose shards of torch.save were not downloaded is no finding beside safetensors.
+func TestLeftBinIndex(t *testing.T) {
+	left := map[string]string{"pytorch_model.bin.index.json": `{"metadata":{},"weight_map":{"x":"pytorch_model-00001-of-00001.bin"}}`}
+	require.Len(t, check(t, files(left)), 1)
+	left["model.safetensors"] = weights(t, map[string]float32{"x": 1})
+	require.Empty(t, check(t, files(left)))
+	delete(left, "model.safetensors")
+	left["model-00001-of-00001.safetensors"] = weights(t, map[string]float32{"x": 1})
+	left["model.safetensors.index.json"] = index(t, map[string]string{"x": "model-00001-of-00001.safetensors"})
+	require.Empty(t, check(t, files(left)))
+}
+
+// TestFilesOfMacOS: the files in which macOS keeps attributes of others are no weights.
+func TestFilesOfMacOS(t *testing.T) {
+	model := map[string]string{"model-00001-of-00001.safetensors": weights(t, map[string]float32{"x": 1})}
+	model["model.safetensors.index.json"] = index(t, map[string]string{"x": "model-00001-of-00001.safetensors"})
+	for _, name := range []string{"._model-00001-of-00001.safetensors", "._model.safetensors.index.json", "__MACOSX/._model.safetensors", "__MACOSX/m/._config.json"} {
+		model[name] = "\x00\x05\x16\x07attributes"
+	}
+	require.Empty(t, check(t, files(model)))
+}
+
+// TestOtherAdapters: an adapter of mlx-lm has a config of its own form, and peft finds no tensor whose name does not
+// begin as it has named them.
+func TestOtherAdapters(t *testing.T) {
+	of := func(prefix string) string {
+		return weightsOf(t, prefix+"q.lora_A.weight", prefix+"q.lora_B.weight")
+	}
+	require.Empty(t, check(t, files(map[string]string{"adapters.safetensors": of(""), "0000100_adapters.safetensors": of(""), "adapter_config.json": `{"fine_tune_type":"lora"}`})))
+	require.Empty(t, check(t, files(map[string]string{"adapter_model.safetensors": of("base_model.model."), "adapter_config.json": `{"peft_type":"LORA","r":1}`})))
+	found := check(t, files(map[string]string{"adapter_model.safetensors": of("model."), "adapter_config.json": `{"peft_type":"LORA","r":1}`}))
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "peft finds none of them")
+}
+
+// weightsOf returns a file with tensors of these names, each of shape [1, 1].
+func weightsOf(t *testing.T, names ...string) string {
+	tensors := make(map[string]safetensors.Tensor)
+	for _, name := range names {
+		x, err := safetensors.NewTensor(safetensors.F32, []int{1, 1}, []float32{1})
+		require.NoError(t, err)
+		tensors[name] = x
+	}
+	return written(t, tensors)
 }

@@ -13,7 +13,7 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	embedding, embedded, found := d.embedding(s)
 	const head = "lm_head.weight"
 	stored, isStored := d.info(s, head)
-	if !found || config.Tie == nil || !*config.Tie || !isStored {
+	if !found || !config.ties() || !isStored {
 		return nil
 	}
 	if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
@@ -22,8 +22,21 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 			return err
 		}
 	}
-	d.noteConfig(s, head, fmt.Sprintf("that the head is tied, but %s and %s are not alike", quoted(head), quoted(embedding)))
+	text := "that the head is tied"
+	if config.Tie == nil {
+		text = "nothing of tie_word_embeddings, which is then true"
+	}
+	d.noteConfig(s, head, fmt.Sprintf("%s, but %s and %s are not alike", text, quoted(head), quoted(embedding)))
 	return nil
+}
+
+// ties reports whether the head of a model is tied to its embedding, by the config or by the default of its type.
+func (m *modelConfig) ties() bool {
+	if m.Tie != nil {
+		return *m.Tie
+	}
+	_, given := m.own()["tie_word_embeddings"] // as null, or as the default false
+	return isKnown(m.Type) && classDefaults[m.Type] != "" && len(m.Architectures) > 0 && !m.Remote && !given
 }
 
 // judgeUntied notes a language model whose head is neither stored nor tied to the embedding.
