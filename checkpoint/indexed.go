@@ -77,6 +77,10 @@ func (d *directory) present(s *set) (there []string, err error) {
 			}
 			below[dir] = l
 		}
+		if l.has(base) && !s.torch && isTorch(base) {
+			d.note(Unreadable, "", fmt.Sprintf("the index %s names %s, a file of torch.save by its name: only some libraries open that", quoted(d.at(s.index)), quoted(d.at(shard))), d.at(shard), d.at(s.index))
+			continue
+		}
 		if l.has(base) {
 			there = append(there, d.at(shard))
 			continue

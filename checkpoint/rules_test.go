@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"io/fs"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -126,6 +127,16 @@ func TestLeftBinIndex(t *testing.T) {
 	left["model-00001-of-00001.safetensors"] = weights(t, map[string]float32{"x": 1})
 	left["model.safetensors.index.json"] = index(t, map[string]string{"x": "model-00001-of-00001.safetensors"})
 	require.Empty(t, check(t, files(left)))
+}
+
+// TestIndexOfBin: an index of safetensors that names files of torch.save is a finding.
+func TestIndexOfBin(t *testing.T) {
+	const shard = "pytorch_model-00002-of-00002.bin"
+	found := check(t, files(map[string]string{
+		shard: unpackedFile(t, "114-bin-shards", shard), "model.safetensors.index.json": index(t, map[string]string{"x": shard}),
+	}))
+	require.NotEmpty(t, found)
+	require.Contains(t, strings.Join(found, ""), "a file of torch.save by its name")
 }
 
 // TestFilesOfMacOS: the files in which macOS keeps attributes of others are no weights.
