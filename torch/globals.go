@@ -294,8 +294,8 @@ func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
 }
 
 // checkMetadata refuses metadata that changes the meaning of the elements: the bits of tensors that
-// are conjugated or negated when they are read. PyTorch sets a bit whose name is there, whatever its
-// value is.
+// are conjugated or negated when they are read. PyTorch sets a bit if the metadata has its name, even
+// with the value False.
 func checkMetadata(metadata any) error {
 	if metadata == nil {
 		return nil

@@ -26,7 +26,7 @@ const ours = "ours" // the contestant that all ratios refer to
 type results struct {
 	about    map[string]string // configuration lines, the last of each
 	commands []string          // all of them, each with its date as a comment
-	versions []string          // of the contestants and tools, of all commands, in the order in which they are first named
+	versions []string          // of the contestants and tools in all commands, each once
 	works    []*work
 }
 
