@@ -115,7 +115,10 @@ func TestCopyGoesOn(t *testing.T) {
 			if c.killed {
 				r := start(t, "cp", "hf://owner/name", "dst")
 				<-h.hold
-				require.Eventually(t, func() bool { return len(must(filepath.Glob("dst/.safetensors-part-*.note.tmp"))) > 0 }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { // the note is created and then written
+					notes := must(filepath.Glob("dst/.safetensors-part-*.note.tmp"))
+					return len(notes) > 0 && must(os.Stat(notes[0])).Size() > 0
+				}, time.Minute, time.Millisecond)
 				require.NoError(t, r.Process.Kill())
 				r.Wait()
 			} else {
