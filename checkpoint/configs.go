@@ -87,7 +87,7 @@ func expertText(config *modelConfig, s *set) (texts []string) {
 		}
 	}
 	own := config.own()
-	for _, key := range []string{"num_local_experts", "num_experts", "n_routed_experts"} {
+	for _, key := range expertKeys {
 		if want, ok := number(own[key]); ok && stored > 0 && stored < want {
 			return []string{fmt.Sprintf("%s %d, but there are no tensors of expert %d", config.keyText(key), want, stored)}
 		}

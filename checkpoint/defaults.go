@@ -79,6 +79,9 @@ var classDefaults = map[string]string{
 	"whisper":             `{"vocab_size":51865,"d_model":384,"encoder_layers":4,"decoder_layers":4,"encoder_ffn_dim":1536,"decoder_ffn_dim":1536,"max_source_positions":1500,"max_target_positions":448,"num_mel_bins":80}`,
 }
 
+// expertKeys are the names of the number of experts in the layers of a model.
+var expertKeys = []string{"num_experts", "num_local_experts", "n_routed_experts"}
+
 // sameKeys lists groups of keys that stand for the same number. For some types, transformers accepts several keys of
 // a group.
 var sameKeys = [][]string{
@@ -87,7 +90,7 @@ var sameKeys = [][]string{
 	{"num_attention_heads", "n_head", "n_heads", "num_heads"},
 	{"intermediate_size", "n_inner", "d_ff", "hidden_dim", "ffn_dim", "encoder_ffn_dim"},
 	{"max_position_embeddings", "n_positions"},
-	{"num_experts", "num_local_experts", "n_routed_experts"},
+	expertKeys,
 }
 
 // defaultsOf returns the defaults of a type by key. It is empty for a type without defaults.

@@ -100,7 +100,7 @@ var (
 	vocab   = key(modelconfig.Vocabulary)
 	places  = key("max_position_embeddings")
 	model   = key("d_model")
-	experts = key("num_experts", "num_local_experts", "n_routed_experts")
+	experts = key(expertKeys...)
 	small   = key("moe_intermediate_size") // intermediate size of an expert
 	embd    = key("n_embd")
 	innerOf = or(key("n_inner"), times(4, embd)) // intermediate size of GPT-2
