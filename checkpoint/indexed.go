@@ -55,7 +55,7 @@ func (d *directory) judgeMetadata(s *set) {
 }
 
 // present returns the shards that an index names and that exist, and notes those that do not. If none of the
-// shards of torch.save exists beside safetensors, only the index is left, of a download without the former.
+// shards of torch.save exists beside safetensors, it notes nothing: they were left out of a download.
 func (d *directory) present(s *set) (there []string, err error) {
 	below := map[string]listing{".": d.listing}
 	var missing []Finding

@@ -53,8 +53,8 @@ type Dict struct {
 // An Entry is a key and its value in a Dict.
 type Entry struct{ Key, Value any }
 
-// A keys describes the keys of a Dict. It is apart from the Dict because a hostile pickle may have
-// millions of empty dicts.
+// A keys value describes the keys of a Dict. It is a struct of its own because a hostile pickle may
+// have millions of empty dicts, which do without it.
 type keys struct {
 	byName map[string]int // indices of the string keys in Entries; nil while there are few entries
 	odd    bool           // whether some key is a number, but not an int64

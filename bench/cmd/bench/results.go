@@ -26,7 +26,7 @@ const ours = "ours" // the contestant that all ratios refer to
 type results struct {
 	about    map[string]string // configuration lines, the last of each
 	commands []string          // all of them, each with its date as a comment
-	versions []string          // of the contestants and tools in all commands, each once
+	versions []string          // versions of contestants and tools that the commands list, without duplicates
 	works    []*work
 }
 
