@@ -130,7 +130,7 @@ func (u *unquantised) add(name string, t safetensors.Tensor, all int64) {
 	if u.first == "" || name < u.first {
 		u.first = name
 	}
-	u.share += float64(numbers.Count(t)) / float64(all)
+	u.share += float64(numbers.Count(t)) / float64(max(all, 1))
 }
 
 // countUnquantised counts the weights that --quantize leaves unchanged because they do not have the
