@@ -77,7 +77,7 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string, align int
 	return o, nil
 }
 
-// layOut sorts the tensors into the order of a file, and makes its header.
+// layOut sorts the tensors into the order of a file, and makes its header. It refuses a zero Tensor.
 func (o *outFile) layOut(tensors map[string]Tensor, metadata map[string]string, align int) (err error) {
 	o.infos = make([]TensorInfo, 0, len(tensors))
 	for name, t := range tensors {
@@ -86,6 +86,11 @@ func (o *outFile) layOut(tensors map[string]Tensor, metadata map[string]string, 
 	slices.SortFunc(o.infos, func(a, b TensorInfo) int {
 		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
+	for _, info := range o.infos {
+		if err := (Tensor{dtype: info.DType}).check(); err != nil {
+			return tensorError(info.Name, err)
+		}
+	}
 	o.header, o.bounds, err = encodeHeader(nil, o.infos, metadata, align)
 	return err
 }

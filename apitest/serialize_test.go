@@ -51,7 +51,7 @@ func TestWriteRefuses(t *testing.T) {
 		{"tensor names are valid UTF-8", map[string]Tensor{"\xff": x}, nil, `tensor "\xff": the name is not valid UTF-8`},
 		{"metadata keys are valid UTF-8", nil, map[string]string{"\xff": ""}, `metadata key "\xff"`},
 		{"metadata values are valid UTF-8", nil, map[string]string{"k": "\xed\xa0\x80"}, `metadata key "k" or its value is not valid UTF-8`},
-		{"tensors are not zero", map[string]Tensor{"x": {}}, nil, `tensor "x": invalid dtype 0`},
+		{"tensors are not zero", map[string]Tensor{"a": x, "x": {}, "z": {}}, nil, `tensor "x": the zero Tensor has no dtype and no data`},
 		{"names of tensors count", map[string]Tensor{strings.Repeat("x", 100_000_000): x}, nil, "exceeds the limit of 100000000"},
 		{"a header has at most 100 MB", nil, map[string]string{"k": strings.Repeat("x", 100_000_000)}, "a header of 100000032 bytes exceeds the limit of 100000000"},
 	} {
