@@ -3,7 +3,9 @@ package safetensors
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"path"
+	"runtime"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
@@ -14,8 +16,9 @@ import (
 //
 // All parts of the tensor that are written to one file share one call of fill; WriteShards calls
 // it once per shard that holds a part. Several fills may run concurrently, and none may wait for
-// another. An error of fill, a panic and runtime.Goexit become the error of the operation. If
-// fill closes files, the operation fails if it still needs them.
+// another. An error of fill, a panic and runtime.Goexit become the error of the operation; that of
+// a panic contains its value and place. If fill closes files, the operation fails if it still needs
+// them.
 func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error) (Tensor, error) {
 	if fill == nil {
 		return Tensor{}, prefixed(errors.New("the func of a computed tensor is nil"))
@@ -51,7 +54,7 @@ func call(f func() error) (err error) {
 		defer close(done)
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("the func of a computed tensor panicked: %v\n\n%s", p, debug.Stack())
+				err = fmt.Errorf("the func of a computed tensor panicked: %v (in %s)", p, panicPlaces())
 			}
 		}()
 		err = errors.New("the func of a computed tensor called runtime.Goexit")
@@ -59,4 +62,27 @@ func call(f func() error) (err error) {
 	}()
 	<-done
 	return bare(err)
+}
+
+// panicPlaces returns where fill panicked, such as "main.value at main.go:50, called by main.fill
+// at main.go:42". It names the innermost three calls only, because a whole stack is too long for
+// an error. It must be called while the panic is being recovered.
+func panicPlaces() string {
+	var stack [32]uintptr
+	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
+	var places []string
+	panicking := false // whether the frames of the recovery are passed
+	for more := true; more && len(places) < 3; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		switch {
+		case strings.HasPrefix(f.Function, "runtime."):
+			panicking = panicking || f.Function == "runtime.gopanic"
+		case panicking && strings.Contains(f.Function, ".NewTensorFunc["):
+			more = false // the caller of fill
+		case panicking:
+			places = append(places, fmt.Sprintf("%s at %s:%d", f.Function, path.Base(f.File), f.Line))
+		}
+	}
+	return strings.Join(places, ", called by ")
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -143,6 +144,30 @@ func TestComputedFaults(t *testing.T) {
 			require.Equal(t, []float32{1}, got)
 			requireGoroutines(t, before)
 		})
+	}
+}
+
+// TestComputedPanicPlace: the error of a panic names the calls in fill that led to it.
+func TestComputedPanicPlace(t *testing.T) {
+	var deep func(n int)
+	deep = func(n int) {
+		if n == 0 {
+			panic("boom")
+		}
+		deep(n - 1)
+	}
+	const call = `\S+TestComputedPanicPlace\.func\d\S* at computed_test\.go:\d+`
+	for want, f := range map[string]func([]byte) error{
+		`boom \(in ` + call + `\)`: func([]byte) error { panic("boom") },
+		`boom \(in ` + call + `, called by ` + call + `, called by ` + call + `\)`: func([]byte) error { deep(9); return nil },
+		`index out of range \[9\] with length 1 \(in ` + call + `\)`:               func(dst []byte) error { dst[len(dst)+8] = 1; return nil },
+		`strings: \D+ \(in strings\.\S+ at strings\.go:\d+, called by ` + call + `\)`: func([]byte) error {
+			_ = strings.Repeat("x", -1)
+			return nil
+		},
+	} {
+		_, err := Append[byte](nil, must(NewTensorFunc(U8, []int{1}, f)))
+		require.Regexp(t, "^safetensors: the func of a computed tensor panicked: .*"+want+"$", err)
 	}
 }
 
