@@ -2,6 +2,7 @@ package quant_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -161,8 +162,21 @@ func TestQuantizeRefuses(t *testing.T) {
 		_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: c.scheme, Targets: only(c.target)})
 		require.EqualError(t, err, c.want)
 	}
-	q, _ := quantized(t, m.tensors, quant.Int4)
-	require.Equal(t, m.tensors, q, "nothing fits, nothing is quantised")
+	for _, scheme := range schemes {
+		groups := map[quant.Scheme]string{
+			quant.Int4: ", with columns in whole groups of 128", quant.Int8: ", with columns in whole groups of 128",
+			quant.MXFP4: ", with columns in whole groups of 32", quant.NVFP4: ", with columns in whole groups of 16",
+		}[scheme]
+		want := fmt.Sprintf("safetensors: no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets", scheme, groups)
+		for _, tensors := range []map[string]safetensors.Tensor{nil, {"b.weight": m.tensors["b.weight"], "norm.weight": m.tensors["a.weight"]}} {
+			q, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
+			require.EqualError(t, err, want)
+			require.Nil(t, q)
+			require.Nil(t, config)
+		}
+		_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: scheme, Targets: only("no such tensor")})
+		require.EqualError(t, err, "safetensors: no tensor is quantised: Targets selects none")
+	}
 
 	for _, scheme := range schemes {
 		m.floats("c.weight", safetensors.BF16, 128, 128)

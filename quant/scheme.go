@@ -3,6 +3,7 @@ package quant
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,7 +85,8 @@ var presets = map[Scheme]preset{
 // Weights with three dimensions, such as those of fused experts, are not quantised: the config
 // lists them, and the modules that contain them, as ignored. A target that does not meet the
 // conditions of Recipe.Targets is an error. So are tensors that are quantised already, since the
-// config would not describe them.
+// config would not describe them, and a checkpoint without any target, since no reader, Dequantize
+// included, expects such a config without a quantised tensor.
 //
 // The results are lazy: they read and quantise a band of rows at a time when they are read. Neither
 // map is modified.
@@ -135,6 +137,9 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 		}
 		delete(ignore, module)
 	}
+	if len(result) == len(tensors) { // no scale was added
+		return nil, nil, r.noTarget()
+	}
 	text, err := json.Marshal(object{"quantization_config": object{
 		"quant_method": compressed, "format": p.format, "quantization_status": "compressed",
 		"config_groups": object{"group_0": object{
@@ -144,6 +149,21 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	}})
 	return result, text, err
 }
+
+// noTarget returns the error for a checkpoint in which there is nothing to quantise.
+func (r Recipe) noTarget() error {
+	if r.Targets != nil {
+		return errors.New("no tensor is quantised: Targets selects none")
+	}
+	groups := ""
+	if p := presets[r.Scheme]; p.inGroups() {
+		groups = fmt.Sprintf(", with columns in whole groups of %d", p.width)
+	}
+	return fmt.Errorf("no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets", r.Scheme, groups)
+}
+
+// inGroups reports whether columns must come in whole groups.
+func (p preset) inGroups() bool { return p.height == 1 && p.width > 0 }
 
 // refuses returns the reason why a tensor cannot be quantised, or nil if it can.
 func (p preset) refuses(name string, t safetensors.Tensor) error {
@@ -155,7 +175,7 @@ func (p preset) refuses(name string, t safetensors.Tensor) error {
 		return fmt.Errorf("its name does not end in .weight")
 	case !slices.Contains(isFloat, t.DType()) || len(shape) != 2 || t.Len() == 0:
 		return fmt.Errorf("%v is not a matrix of BF16, F16 or F32", t)
-	case p.height == 1 && p.width > 0 && shape[1]%p.width != 0:
+	case p.inGroups() && shape[1]%p.width != 0:
 		return fmt.Errorf("%d columns are not whole groups of %d", shape[1], p.width)
 	}
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,7 +64,6 @@ func (f *copyFlags) check() error {
 	if f.dequantize != "" {
 		f.plain, noDType = parseDType(f.dequantize)
 	}
-	_, _, noScheme := quant.Quantize(nil, quant.Recipe{Scheme: f.quantize})
 	switch err := cmp.Or(errs[:]...); {
 	case err != nil:
 		return usageError{err}
@@ -75,7 +75,7 @@ func (f *copyFlags) check() error {
 		return usage("--align %d: expected a power of two of bytes, at most %d", f.align, maxAlign)
 	case f.given.Changed("ranks") && f.ranks == 0:
 		return usage("--ranks 0: expected the number of ranks")
-	case f.quantize != "" && noScheme != nil:
+	case f.quantize != "" && !slices.Contains(slices.Collect(maps.Values(schemes)), f.quantize):
 		return usage("--quantize %s: expected fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8", f.quantize)
 	}
 	return nil
@@ -84,7 +84,8 @@ func (f *copyFlags) check() error {
 // requantizes reports whether the copy needs a different quantization_config, or none.
 func (f *copyFlags) requantizes() bool { return f.plain != 0 || f.quantize != "" }
 
-// schemes maps common names for the dtypes of quantised models to values of --quantize.
+// schemes maps common names for the dtypes of quantised models to values of --quantize. All values
+// are among them.
 var schemes = map[string]quant.Scheme{
 	"fp8": "fp8-block", "fp8-block": "fp8-block", "fp8-channel": "fp8-channel", "nvfp4": "nvfp4", "fp4": "nvfp4", "mxfp4": "mxfp4",
 	"int4": "int4", "int8": "int8",

@@ -109,13 +109,12 @@ func (w *copyJob) quantiseWeights() error {
 		}
 	}
 	tensors, config, err := quant.Quantize(w.tensors, recipe)
-	if err == nil && len(tensors) == len(w.tensors) { // no scale was added
-		err = fmt.Errorf("--quantize %s: no tensor of %s can be quantised: that takes matrices named *.weight, with columns in whole groups "+
-			"(of 128 for int4 and int8, 32 for mxfp4, 16 for nvfp4); --targets selects embeddings, routers and lm_head, too", w.quantize, storage.Shown(w.src.Name))
+	if err != nil {
+		return fmt.Errorf("--quantize %s: %s: %w", w.quantize, storage.Shown(w.src.Name), term.Bare(err))
 	}
 	w.countUnquantised(config)
 	w.tensors, w.quantisation = tensors, config
-	return err
+	return nil
 }
 
 // An unquantised counts weights that --quantize leaves unchanged.
