@@ -508,3 +508,20 @@ func ExampleTie() {
 	// [embed.weight] map[lm_head.weight:embed.weight]
 	// [embed.weight lm_head.weight] map[]
 }
+
+// Tensors of a file with tied ones are renamed. Its metadata records lm_head.weight as another name of
+// embed.weight.
+func ExampleUntie() {
+	embed, err := safetensors.NewTensor(safetensors.F32, []int{2, 2}, []float32{1, 2, 3, 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensors, metadata := safetensors.Untie(map[string]safetensors.Tensor{"embed.weight": embed}, map[string]string{"lm_head.weight": "embed.weight"})
+	renamed := make(map[string]safetensors.Tensor)
+	for name, t := range tensors {
+		renamed["model."+name] = t
+	}
+	renamed, metadata = safetensors.Tie(renamed, metadata)
+	fmt.Println(renamed, metadata)
+	// Output: map[model.embed.weight:F32 [2,2]] map[model.lm_head.weight:model.embed.weight]
+}

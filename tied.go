@@ -13,6 +13,9 @@ import (
 // same data, the name that sorts first stays, and the metadata maps each dropped name to it, as
 // save_model of Python does. Tensors share data if they are the same part of one file or slice,
 // with the same dtype and shape, and have elements. Tie reads nothing and modifies neither map.
+//
+// The metadata contains names of tensors. To rename or drop tensors of a file that may have tied ones, call
+// Untie first, change the map, and call Tie before writing it: see the example of Untie.
 func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tensor, map[string]string) {
 	unique := make(map[string]Tensor, len(tensors))
 	noted := maps.Clone(metadata)
@@ -39,6 +42,9 @@ func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tens
 // Untie adds the names that Tie or save_model dropped: each metadata key that is not the name of
 // a tensor, but whose value is, becomes another name of that tensor. The metadata is returned
 // without these keys. Untie modifies neither map.
+//
+// If a tensor is renamed without Untie, its other names are lost, because the metadata still refers
+// to its old name.
 func Untie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tensor, map[string]string) {
 	all := make(map[string]Tensor, len(tensors))
 	maps.Copy(all, tensors)

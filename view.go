@@ -15,7 +15,8 @@ import (
 // for NewTensor: View[float32] for F32, View[uint16] for F16 and BF16, View[byte] for any dtype.
 //
 // If t comes from Open, the slice is a part of the mapped file. Writing to it, using it
-// after Close, and reading it after a truncation of the file crash the program.
+// after Close, and reading it after a truncation of the file crash the program. Do not pass
+// a part of it, such as s[:0], to Append as memory to reuse: that would write to it.
 //
 // The error wraps [errors.ErrUnsupported] if the data is not in memory, if the elements are not
 // contiguous, are computed or converted, if their address is not aligned for T, and on a
@@ -70,7 +71,8 @@ func (t Tensor) noView(reason string) error {
 
 // Append appends the elements of t to dst, in row-major order, with several goroutines if that
 // pays. On an error it returns dst as it was. Append(buf[:0], t) reuses memory; avoiding page
-// faults, it takes a quarter of the time (BenchmarkModel).
+// faults, it takes a quarter of the time (BenchmarkModel). buf must not be a slice that View
+// returned for a tensor of Open: writing to a mapped file crashes the program.
 //
 // T is as for View. It may also be float32 for I8, U8, I16, U16 and all floats except F64, and
 // float64 for these dtypes, I32, U32 and F64: both represent all values exactly. To round, use
