@@ -16,7 +16,7 @@ import (
 func parseEndpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(cmp.Or(text, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // err is not shown, since it quotes the URL, which may contain secrets
-		return nil, errors.New("the endpoint of the hub is not an absolute http or https URL")
+		return nil, errors.New("the endpoint of the hub is not an absolute URL, which begins with http:// or https://")
 	}
 	if u.Path == "" {
 		u.Path = "/" // otherwise JoinPath returns URLs with relative paths

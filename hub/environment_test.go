@@ -76,8 +76,8 @@ func TestHubOfTheEnvironment(t *testing.T) {
 // TestEndpointThatIsNoURL: a wrong endpoint is an error, which does not show what is secret in it.
 func TestEndpointThatIsNoURL(t *testing.T) {
 	setEnvironment(t, t.TempDir(), map[string]string{"HF_ENDPOINT": "huggingface.co", "HF_TOKEN": "secret"})
-	for _, endpoint := range []string{"", "ftp://user:secret@hub/?secret", "https://host/%zz?secret", "https:///x?secret"} {
-		const text = "safetensors: the endpoint of the hub is not an absolute http or https URL"
+	for _, endpoint := range []string{"", "localhost:80/secret", "ftp://user:secret@hub/?secret", "https://host/%zz?secret", "https:///x?secret"} {
+		const text = "safetensors: the endpoint of the hub is not an absolute URL, which begins with http:// or https://"
 		c := &Client{Endpoint: endpoint}
 		require.EqualError(t, errorOf(c.Open(t.Context(), "o/n", "")), text)
 		require.EqualError(t, errorOf(c.OpenFile(t.Context(), "o/n", "", modelFile)), text)

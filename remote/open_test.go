@@ -256,4 +256,9 @@ func TestOpenRefusesURL(t *testing.T) {
 		require.Error(t, err, url)
 		require.NotContains(t, err.Error(), "secret")
 	}
+	for _, url := range []string{"", "model", "/model", "//host/model", "host/m?at=https://host", "localhost:80/secret", "127.0.0.1:80/secret", "user:secret@host/m"} {
+		_, err := Open(t.Context(), url)
+		require.EqualError(t, err, "safetensors: the URL has no scheme: it must begin with http:// or https://")
+	}
+	require.EqualError(t, errorOf(Open(t.Context(), "ftp://host/m?secret")), `safetensors: "ftp://host/m" is not an absolute http or https URL`)
 }

@@ -26,8 +26,12 @@ func (v vetted) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// parseURL parses an absolute http or https URL.
+// parseURL parses an absolute http or https URL. It looks for a scheme first, because url.Parse
+// would take localhost in localhost:80/model for one.
 func parseURL(text string) (*url.URL, error) {
+	if scheme, _, ok := strings.Cut(text, "://"); !ok || strings.ContainsAny(scheme, "/?#") {
+		return nil, errors.New("the URL has no scheme: it must begin with http:// or https://")
+	}
 	u, err := url.Parse(text)
 	var parse *url.Error
 	if errors.As(err, &parse) { // the text of err would show the URL, with its secrets
