@@ -248,17 +248,5 @@ func shardsOf(files []string) (set bool, err error) {
 	return len(files) == n, nil // false if two names have the same number, with and without leading zeros
 }
 
-// listNames lists file names for an error; if there are many, only the first ones.
-func listNames(names []string) string {
-	const limit = 10
-	more := ""
-	if len(names) > limit {
-		more = fmt.Sprintf(" and %d more", len(names)-limit)
-		names = names[:limit]
-	}
-	names = slices.Clone(names)
-	for i, name := range names {
-		names[i] = fileText(name)
-	}
-	return strings.Join(names, ", ") + more
-}
+// listNames lists the names of files for an error.
+func listNames(names []string) string { return variant.List(names, 10, fileText) }

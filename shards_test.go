@@ -199,16 +199,6 @@ func TestNamesOfShards(t *testing.T) {
 	}
 }
 
-// TestListNames lists as many names as an error holds, and more.
-func TestListNames(t *testing.T) {
-	names := strings.Fields("a b c d e f g h i j k l")
-	require.Equal(t, "a, b", listNames(names[:2]))
-	require.Equal(t, "a, b, c, d, e, f, g, h, i, j", listNames(names[:10]))
-	require.Equal(t, "a, b, c, d, e, f, g, h, i, j and 2 more", listNames(names))
-	require.Equal(t, `a, "\n"`, listNames([]string{"a", "\n"}))
-	require.Equal(t, "k", names[10], "the list is not changed")
-}
-
 // FuzzIndex checks that no text makes parseIndex panic, and that an accepted index
 // counts and finds all its names, and can be written again.
 func FuzzIndex(f *testing.F) {

@@ -127,18 +127,7 @@ func quoted(name string) string {
 }
 
 // quotedList lists names for a message: the first ten, and the number of the others.
-func quotedList(names []string) string {
-	const most = 10
-	var quotes []string
-	for i, name := range names {
-		if i == most {
-			quotes = append(quotes, fmt.Sprintf("%d more", len(names)-most))
-			break
-		}
-		quotes = append(quotes, quoted(name))
-	}
-	return strings.Join(quotes, ", ")
-}
+func quotedList(names []string) string { return variant.List(names, 10, quoted) }
 
 // A textError reports a config, an index or a list of parts that cannot be used.
 type textError struct {

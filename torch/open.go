@@ -78,21 +78,11 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	case len(indexes) == 1 || len(all) == 1:
 		return all[0], nil
 	}
-	return "", &variant.Several{Usual: modelFile, Names: all, List: listNames(all)}
+	return "", &variant.Several{Usual: modelFile, Names: all, List: variant.List(all, 10, quote)}
 }
 
-// listNames returns a text with the first ten names, in quotes, and the number of the others.
-func listNames(names []string) string {
-	const limit = 10
-	var quoted []string
-	for _, name := range names[:min(len(names), limit)] {
-		quoted = append(quoted, fmt.Sprintf("%.200q", name))
-	}
-	if len(names) > limit {
-		quoted = append(quoted, fmt.Sprintf("%d more", len(names)-limit))
-	}
-	return strings.Join(quoted, ", ")
-}
+// quote quotes a name, and shortens a long one.
+func quote(name string) string { return fmt.Sprintf("%.200q", name) }
 
 // isRanks reports whether the names are those of files that ranks of a job have saved.
 func isRanks(names []string) bool {
@@ -105,7 +95,7 @@ func packageIn(names []string) string {
 	for _, name := range names {
 		switch path.Ext(name) {
 		case ".safetensors":
-			return "; package safetensors reads " + fmt.Sprintf("%.200q", name)
+			return "; package safetensors reads " + quote(name)
 		case ".distcp", ".metadata":
 			return "; package dcp reads the distributed checkpoint"
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // copyModels copies all models of a directory, if it is the only source and has several: a pipeline
@@ -36,9 +37,9 @@ func (c *command) copyModels(names []string, name string, f *copyFlags) (*copied
 	folder, ok := dst.(dest.Shared)
 	switch {
 	case !ok && main < 0:
-		return nil, fmt.Errorf("%s has several models (%s), and %s is one file", storage.Shown(names[0]), listDirs(below), term.Name(name))
+		return nil, fmt.Errorf("%s has several models (%s), and %s is one file", storage.Shown(names[0]), variant.List(below, 5, term.Name), term.Name(name))
 	case !ok || f.ranks != 0:
-		c.opener.Note(fmt.Sprintf("the weights in %s are left out: only a folder has room for several models", listDirs(below)))
+		c.opener.Note(fmt.Sprintf("the weights in %s are left out: only a folder has room for several models", variant.List(below, 5, term.Name)))
 		return c.copyOne(names, name, f, below)
 	}
 	unlock, err := folder.Lock(false)
@@ -142,19 +143,6 @@ func (c *command) copyAround(name string, to dest.Shared, skip []string) (*copie
 		}
 	}
 	return &copied{Files: files}, nil
-}
-
-// listDirs returns a list of a few directories for a message.
-func listDirs(dirs []string) string {
-	const most = 5
-	var names []string
-	for _, dir := range dirs[:min(most, len(dirs))] {
-		names = append(names, term.Name(dir))
-	}
-	if len(dirs) > most {
-		names = append(names, fmt.Sprintf("%d more", len(dirs)-most))
-	}
-	return strings.Join(names, ", ")
 }
 
 // isBelow reports whether a file is in one of the directories dirs, or below.

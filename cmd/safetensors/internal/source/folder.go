@@ -141,16 +141,12 @@ func (o *Opener) noteObjects(c *Checkpoint) {
 	var objects []string
 	for _, name := range slices.Sorted(maps.Keys(c.Refused)) {
 		if !errors.Is(c.Refused[name], errors.ErrUnsupported) {
-			objects = append(objects, term.Name(name))
+			objects = append(objects, name)
 			delete(c.Refused, name)
 		}
 	}
-	const most = 5
-	if n := len(objects); n > most {
-		objects = append(objects[:most], fmt.Sprintf("%d more", n-most))
-	}
 	if len(objects) > 0 {
-		o.note("%s: entries that are no tensors are left out: %s", storage.Shown(c.Name), strings.Join(objects, ", "))
+		o.note("%s: entries that are no tensors are left out: %s", storage.Shown(c.Name), variant.List(objects, 5, term.Name))
 	}
 }
 

@@ -1,0 +1,19 @@
+package variant
+
+import (
+	"fmt"
+	"strings"
+)
+
+// List returns a list of names for a message: the texts of the first names, at most most of them, and
+// the number of the others. A directory of untrusted origin may have any number of names.
+func List(names []string, most int, text func(name string) string) string {
+	var texts []string
+	for _, name := range names[:min(len(names), most)] {
+		texts = append(texts, text(name))
+	}
+	if len(names) > most {
+		texts = append(texts, fmt.Sprintf("%d more", len(names)-most))
+	}
+	return strings.Join(texts, ", ")
+}
