@@ -239,15 +239,10 @@ func readStored(v any) (s stored, err error) {
 // pickle may use the same tuple, or the same list of chunks, many times.
 func ints(u *pickle.Unpickler, fields *pickle.Dict, name string) ([]int, error) {
 	v, _ := fields.Get(name)
-	out, err := pickle.Ints[int](v, maxRank)
+	out, err := naturals(v, maxRank)
 	const slice = 2 // one step for the slice, and one as its share of the chunk: a chunk has two slices, and each pays for half of it
 	if err == nil {
 		err = u.Charge(slice + len(out))
-	}
-	for _, n := range out {
-		if n < 0 && err == nil {
-			err = fmt.Errorf("%d is negative", n)
-		}
 	}
 	return out, err
 }

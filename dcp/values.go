@@ -41,6 +41,12 @@ func sizes(v any, most int) ([]int, error) {
 	if list, ok := v.(*pickle.List); ok {
 		v = pickle.Tuple(list.Items)
 	}
+	return naturals(v, most)
+}
+
+// naturals returns the integers in a tuple. It is an error if there are more than most, or if one is
+// negative.
+func naturals(v any, most int) ([]int, error) {
 	out, err := pickle.Ints[int](v, most)
 	for _, n := range out {
 		if n < 0 && err == nil {

@@ -21,26 +21,20 @@ func exact(f numbers.Float) string {
 }
 
 // figure returns a number with a few digits.
-func figure(f numbers.Float) string {
-	switch x := float64(f); {
-	case math.IsNaN(x):
-		return "–"
-	case math.IsInf(x, 0):
-		return "∞"
-	default:
-		return strings.ReplaceAll(strconv.FormatFloat(x, 'g', 4, 64), "-", "−")
-	}
-}
+func figure(f numbers.Float) string { return sign(f, strconv.FormatFloat(float64(f), 'g', 4, 64)) }
 
 // percent returns a share in percent with a few digits.
-func percent(f numbers.Float) string {
+func percent(f numbers.Float) string { return sign(f, f.Percent()) }
+
+// sign returns the text of a number with the sign for minus, or a sign for a number that is not finite.
+func sign(f numbers.Float, text string) string {
 	switch x := float64(f); {
 	case math.IsNaN(x):
 		return "–"
 	case math.IsInf(x, 0):
 		return "∞"
 	default:
-		return strings.ReplaceAll(f.Percent(), "-", "−")
+		return strings.ReplaceAll(text, "-", "−")
 	}
 }
 
