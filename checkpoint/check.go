@@ -29,7 +29,8 @@ import (
 // of more than 64 MiB are findings, and so is a link that leads out of the directory, as for [Open].
 // If name is a file, Check judges only whether it can be opened.
 //
-// Several goroutines may call Check at the same time.
+// Check(os.DirFS("model"), ".") judges a directory of this machine. For a repository, the method FS
+// of hub.Client returns the file system. Several goroutines may call Check at the same time.
 func Check(fsys fs.FS, name string) ([]Finding, error) {
 	in, err := osfile.TreeOf(fsys, name)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"os"
 	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
@@ -74,6 +75,24 @@ func ExampleCheck() {
 		fmt.Println(f)
 	}
 	// Output: missing: the index "model.safetensors.index.json" names "model-00001-of-00001.safetensors", which is not there
+}
+
+// A directory of this machine is checked after its model was saved.
+func ExampleCheck_directory() {
+	dir, err := os.MkdirTemp("", "model")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, model()); err != nil {
+		log.Fatal(err)
+	}
+	findings, err := checkpoint.Check(os.DirFS(dir), ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(findings), "findings")
+	// Output: 0 findings
 }
 
 func ExampleVersion() {
