@@ -530,7 +530,7 @@ func ExampleTensor_Bitcast() {
 	// [0.5 1 6 -6] <nil>
 }
 
-// Are two checkpoints equal, and where not?
+// Which tensors of two checkpoints differ?
 func ExampleEqual() {
 	a, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {

@@ -4,7 +4,7 @@
 // A directory may hold safetensors files, files of torch.save, a checkpoint that
 // torch.distributed.checkpoint saved, or the files of its ranks. [Open] and [OpenFS] decide by
 // the names of the files. The packages safetensors, torch and dcp open one format each, and
-// keep their own meaning.
+// do not look for the others.
 //
 // [Check] compares what the readers in use (transformers, huggingface_hub, accelerate,
 // diffusers, peft, sentence-transformers, mlx-lm, vLLM) make of a directory, by the rules that

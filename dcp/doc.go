@@ -36,8 +36,9 @@
 // without tensors become metadata if they are equal in all files, and are left out otherwise.
 //
 // Some files are refused: sums that are pending (Partial); the flat parameters of FSDP1, because
-// their files do not describe which tensors they are; two Shards of one dim by PyTorch up to 2.4,
-// because the files do not contain their order; and files of several saves in one folder.
+// their files do not describe which tensors they contain; tensors that PyTorch up to 2.4 divided
+// twice along one dimension, because the files do not contain the order; and files of several
+// saves in one folder.
 //
 // # Writing
 //
@@ -87,7 +88,7 @@
 //
 // A .metadata is a pickle, and .distcp files are files of torch.save. Both are read as data, as in
 // package torch. Chunks that overlap, leave holes, share bytes, or lie outside of their tensor or
-// their file are errors, though PyTorch loads them. The pickle may have 100 MB and 28 million
-// opcodes, enough for 300,000 chunks, which take up to 3 GB. A chunk is opened when its tensor is
-// first read; its dtype and shape must be those in the .metadata.
+// their file are errors, though PyTorch loads them. The pickle may have at most 100 MB and 28
+// million opcodes, enough for 300,000 chunks, and reading it takes at most 3 GB of memory. A chunk
+// is opened when its tensor is first read; its dtype and shape must be those in the .metadata.
 package dcp

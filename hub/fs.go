@@ -25,7 +25,7 @@ import (
 // Open fails if a file does not have the listed size. When Read reaches the end of a file, it compares the content
 // with the sum that the hub lists, which is a SHA-256 or the sum of Git, and fails if they differ. So
 // [os.CopyFS] is a verified download. ReadAt and ReadRanges read parts of a file and do not compare. Other errors
-// are as for Files. Offline, use [os.DirFS] of CacheDir.
+// are as for Files. Offline, use [os.DirFS] with the directory that CacheDir returns.
 func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
 	snapshot, at, client, err := c.list(ctx, repo, revision)
 	if err != nil {

@@ -85,8 +85,8 @@ var presets = map[Scheme]preset{
 // Weights with three dimensions, such as those of fused experts, are not quantised: the config
 // lists them, and the modules that contain them, as ignored. A target that does not meet the
 // conditions of Recipe.Targets is an error. So are tensors that are quantised already, since the
-// config would not describe them, and a checkpoint without any target, since no reader, Dequantize
-// included, expects such a config without a quantised tensor.
+// config would not describe them, and a checkpoint without any target, since Dequantize refuses a
+// config whose method no tensor uses.
 //
 // The results are lazy: they read and quantise a band of rows at a time when they are read. Neither
 // map is modified.

@@ -14,9 +14,9 @@
 // bytes of each storage. A training program may save several dicts in one file: [Keys] lists them,
 // and [Opener] takes one of them.
 //
-// Both formats of torch.save are read: the zip archive, and the stream of pickles that PyTorch
-// wrote before 1.6, back to 0.2. TorchScript and older files are refused. All functions of this
-// package and all methods of the File may be called concurrently.
+// Both formats of torch.save are read: the zip archive, and the stream of pickles that PyTorch 0.2
+// to 1.5 wrote. TorchScript and older files are refused. All functions of this package and all
+// methods of the File may be called concurrently.
 //
 // # Which tensors
 //
@@ -24,11 +24,11 @@
 // "state.0.exp_avg". If the whole file is one tensor, its name is "tensor". A module, as
 // torch.save(model) saves it, is read as the dict that its state_dict returns, without changes that
 // the program makes by hooks, or by methods of its classes such as get_extra_state. A module that
-// PyTorch, bitsandbytes or HQQ has quantised is an error. Tensors that are the same view of one
-// storage are equal for [safetensors.Tie], unless their elements repeat or overlap.
+// PyTorch, bitsandbytes or HQQ has quantised is an error. [safetensors.Tie] recognizes tensors that
+// are the same view of one storage, unless their elements repeat or overlap.
 //
-// Entries without tensors become metadata: a string unchanged, other values as JSON. Numbers,
-// bools, None, and containers of these are possible. Any other entry, such as an object of the
+// Entries without tensors become metadata: a string unchanged, and numbers, bools, None and
+// containers of these and of strings as JSON. Any other entry, such as an object of the
 // program, is an error, or is left out if Opener.Skip is set. Attributes, such as the _metadata of
 // a state dict, are left out, and so is requires_grad.
 //
@@ -49,9 +49,9 @@
 // Elements must lie in their storage, storages in the file, and members of an archive must not
 // overlap. A pickle may have at most 100 MB and 4 million opcodes, a tensor at most 64 dimensions.
 // Opening takes up to half a gigabyte of memory for all files of an index together, and a few
-// seconds. The tensors of a file may have at most 1024 times its bytes, or 1 GiB. A compressed
-// storage above 256 MiB that packs better than 1:32 is refused. An index has the limits of
-// [safetensors.OpenShards].
+// seconds. The tensors of a file may together be 1,024 times as large as the file, or 1 GiB if that
+// is more. A compressed storage above 256 MiB that is more than 32 times as large as its compressed
+// form is refused. An index has the limits of [safetensors.OpenShards].
 //
 // A file may still give other weights than PyTorch would load, for example if Python code in it
 // would change them after loading.

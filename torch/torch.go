@@ -24,9 +24,9 @@ type Opener struct {
 	// Skip is called with the name of each entry of the dict that safetensors cannot represent, and
 	// the reason. The entry is left out. If why wraps [errors.ErrUnsupported], the entry is a
 	// tensor that cannot be read, or contains one: a sparse tensor, a tensor quantised by PyTorch,
-	// complex128. Otherwise it is an object of the program without tensors. Calls are not
-	// concurrent. If Skip is nil, either kind of entry is an error wrapping
-	// [errors.ErrUnsupported].
+	// complex128. Otherwise it is an object of the program without tensors. One Open makes no
+	// concurrent calls, even for several files. If Skip is nil, either kind of entry is an error
+	// wrapping [errors.ErrUnsupported].
 	Skip func(name string, why error)
 }
 
@@ -46,11 +46,13 @@ func Open(name string) (*safetensors.File, error) { return Opener{}.Open(name) }
 func OpenFS(fsys fs.FS, name string) (*safetensors.File, error) { return Opener{}.OpenFS(fsys, name) }
 
 // NewFile opens the file of size bytes that r reads. r must stay readable as long as the File is
-// used. Close does not close r.
+// used. Close does not close r. Errors are those of Open, without the name of a file, and an error
+// of r is wrapped.
 func NewFile(r io.ReaderAt, size int64) (*safetensors.File, error) { return Opener{}.NewFile(r, size) }
 
 // Keys returns the possible values of Opener.Key: the keys of the dicts, lists and modules in a
-// file that hold tensors. Each is listed once, and outer ones come before those within them.
+// file that hold tensors. Each is listed once, and outer ones come before those within them. Errors
+// are those of NewFile. Keys does not use r after it returns.
 func Keys(r io.ReaderAt, size int64) ([]string, error) {
 	top, _, err := load(r, size, &session{operation: newOperation()})
 	if err != nil {
