@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// List returns a list of names for a message: the texts of the first names, at most most of them, and
-// the number of the others. A directory of untrusted origin may have any number of names.
+// List returns a list of names for a message. Each name appears as text returns it. If there are more
+// than most names, the list ends with the number of the others, because an untrusted directory may
+// have any number of names.
 func List(names []string, most int, text func(name string) string) string {
 	var texts []string
 	for _, name := range names[:min(len(names), most)] {
