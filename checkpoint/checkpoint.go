@@ -196,15 +196,18 @@ var kinds = []kind{
 		}
 		return f, err
 	}},
-	{func(l listing) bool { return foreignError(l) == nil && (l.any(isTorch) || l.any(isTorchIndex)) }, func(in where, dir string) (*safetensors.File, error) {
+	{func(l listing) bool {
+		return (l.any(isTorchModel) || foreignError(l) == nil) && (l.any(isTorchWeights) || l.any(isTorchIndex))
+	}, func(in where, dir string) (*safetensors.File, error) {
 		return in.openTorch(dir)
 	}},
 }
 
-// isTorchModel reports whether transformers or peft saves models under this name. Such a file takes precedence
-// over files of ranks in its directory.
+// isTorchModel reports whether transformers, peft or diffusers saves models under this name. Such a file takes
+// precedence over files of ranks and of other formats in its directory.
 func isTorchModel(name string) bool {
-	return name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || name == "adapter_model.bin"
+	return name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || name == "adapter_model.bin" ||
+		name == "diffusion_pytorch_model.bin" || name == "diffusion_pytorch_model.bin.index.json"
 }
 
 func safetensorsIn(in where, dir string) (*safetensors.File, error) { return in.openSafetensors(dir) }
@@ -237,8 +240,23 @@ func ending(e string) func(string) bool {
 	return func(name string) bool { return strings.HasSuffix(name, e) }
 }
 
-// foreignError returns the error for a directory in a format that this package does not read, or nil.
+// isCTranslate2 reports whether a file is of CTranslate2, whose converters save a vocabulary beside it.
+func (l listing) isCTranslate2(name string) bool {
+	return name == "model.bin" && l.any(func(other string) bool {
+		stem, ending, _ := strings.Cut(other, ".")
+		return slices.Contains([]string{"vocabulary", "shared_vocabulary", "source_vocabulary", "target_vocabulary"}, stem) && (ending == "txt" || ending == "json")
+	})
+}
+
+// foreignError returns the error for a directory that holds another format than those that this package reads, or only
+// the state of a training job. It returns nil for other directories.
 func foreignError(l listing) error {
+	switch i := slices.IndexFunc(l.names, variant.IsState); {
+	case l.any(l.isCTranslate2):
+		return errors.New("no .safetensors file in it, and \"model.bin\" is of CTranslate2: ctranslate2 reads it")
+	case i >= 0 && !l.any(isWeights):
+		return prefix.Absent{Err: fmt.Errorf("only the state of a training job is in it, such as %s, no model", quoted(l.names[i]))}
+	}
 	for _, f := range foreign {
 		if i := slices.IndexFunc(l.names, f.match); i >= 0 {
 			return fmt.Errorf("no .safetensors file in it, and %s is of %s", quoted(l.names[i]), f.format)

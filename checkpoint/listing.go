@@ -71,9 +71,9 @@ func list(in osfile.Tree, dir string) (listing, error) {
 	return l, nil
 }
 
-// isWeights reports whether a file with this name contains tensors, or the table of files that do.
+// isWeights reports whether a file with this name contains tensors of a model, or the table of files that do.
 func isWeights(name string) bool {
-	return isSafetensors(name) || isTorch(name) || isTorchIndex(name) || strings.HasSuffix(name, ".distcp") || name == distcpMetadata
+	return isSafetensors(name) || isTorchWeights(name) || isTorchIndex(name) || strings.HasSuffix(name, ".distcp") || name == distcpMetadata
 }
 
 // isSafetensors reports whether a file with this name is of safetensors, or an index of such files.
@@ -95,6 +95,9 @@ func indexOf(endings variant.Endings, name string) bool {
 func isTorch(name string) bool {
 	return slices.ContainsFunc(torchEndings, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
+
+// isTorchWeights reports whether a file with this name is of torch.save, and not the state of a training job.
+func isTorchWeights(name string) bool { return isTorch(name) && !variant.IsState(name) }
 
 func (l listing) has(name string) bool { _, found := slices.BinarySearch(l.names, name); return found }
 

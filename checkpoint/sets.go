@@ -15,10 +15,10 @@ var modelStems = []string{"pytorch_model", "adapter_model", "diffusion_pytorch_m
 // torch.save that are not models, such as the states of optimizers.
 func (d *directory) findSets() {
 	for _, name := range d.names {
-		if d.modes[name].IsDir() {
+		if d.modes[name].IsDir() || d.isCTranslate2(name) {
 			continue
 		}
-		torch := isTorch(name) || isTorchIndex(name)
+		torch := isTorchWeights(name) || isTorchIndex(name)
 		if !torch && !isSafetensors(name) {
 			continue
 		}

@@ -222,9 +222,9 @@ func TestAdapterKinds(t *testing.T) {
 // TestBrokenTorch: a file of torch.save without tensors is a finding, not an error.
 func TestBrokenTorch(t *testing.T) {
 	empty := "\x80\x02}q\x00X\x01\x00\x00\x00aK\x01s."
-	found := check(t, files(map[string]string{"optimizer.bin": empty}))
+	found := check(t, files(map[string]string{"other.bin": empty}))
 	require.Len(t, found, 1)
-	require.Contains(t, found[0], `unreadable: "optimizer.bin"`)
+	require.Contains(t, found[0], `unreadable: "other.bin"`)
 }
 
 // TestHeads: a class of a model has one of its heads and not another, and a config leaves out what is

@@ -2,6 +2,7 @@ package torch
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,11 +18,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// These are the names of a model's files that transformers and peft use.
+// These are the names of a model's files that transformers, peft and diffusers use.
 const (
 	modelFile   = "pytorch_model.bin"
 	indexSuffix = ".index.json"
 	adapterFile = "adapter_model.bin"
+	diffuseFile = "diffusion_pytorch_model.bin"
 )
 
 // endings are the endings of files of torch.save.
@@ -65,12 +67,16 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	}
 	files, indexes := endings.Among(names)
 	all := append(indexes, files...)
-	for _, name := range []string{modelFile, modelFile + indexSuffix, adapterFile} {
+	state := slices.ContainsFunc(all, variant.IsState)
+	all = slices.DeleteFunc(all, variant.IsState)
+	for _, name := range []string{modelFile, modelFile + indexSuffix, adapterFile, diffuseFile} {
 		if slices.Contains(all, name) {
 			return name, nil
 		}
 	}
 	switch {
+	case len(all) == 0 && state:
+		return "", prefix.Absent{Err: errors.New("only the state of a training job is in it, no model")}
 	case len(all) == 0:
 		return "", prefix.Absent{Err: fmt.Errorf("no file of PyTorch in it (%s)%s", strings.Join(endings, ", "), packageIn(names))}
 	case len(all) > 1 && isRanks(all):
