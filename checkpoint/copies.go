@@ -2,13 +2,15 @@ package checkpoint
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
 // judgeCopies compares the tensors that Open returns with copies of them in other files. holders maps tensors
-// to the files that hold them.
+// to the files that hold them. judgeCopies ignores buffers, which models compute.
 func (d *directory) judgeCopies(s *set, holders map[string][]string) error {
+	maps.DeleteFunc(holders, func(tensor string, _ []string) bool { return isBuffer(tensor) })
 	var copies tally
 	why := make(map[string]string)
 	for tensor, files := range holders {
@@ -76,14 +78,14 @@ func (d *directory) judgeBeside(where place, files []string, rule Rule, what, ma
 	}
 	var both, only []string
 	for tensor := range beside {
-		if where[tensor] != "" {
+		if where.find(tensor) != "" {
 			both = append(both, tensor)
-		} else {
+		} else if !isBuffer(tensor) {
 			only = append(only, tensor)
 		}
 	}
 	for tensor := range where {
-		if whole && beside[tensor] == "" && !isBuffer(tensor) {
+		if whole && beside.find(tensor) == "" && !isBuffer(tensor) {
 			only = append(only, tensor)
 		}
 	}

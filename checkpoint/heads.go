@@ -154,22 +154,26 @@ func isText(err error) bool {
 }
 
 // difference returns the first of these tensors, which both places have, whose shape or numbers differ between the
-// places, and the reason. It returns "" if there is none. It reads data only of tensors whose dtypes and shapes allow
-// equal numbers.
+// places, and the reason. It returns "" if there is none. It ignores buffers, which models compute, and reads data only
+// of tensors whose dtypes and shapes allow equal numbers.
 func (c *checker) difference(a, b place, names []string) (tensor, why string, err error) {
 	slices.Sort(names)
-	pairs := make(map[[2]string][]string)
+	pairs, others := make(map[[2]string][]string), make(map[[2]string][]string)
 	for _, name := range names {
-		first, second := c.heads[a[name]].tensors[name], c.heads[b[name]].tensors[name]
+		if isBuffer(name) {
+			continue
+		}
+		inA, inB := a.find(name), b.find(name)
+		first, second := c.heads[a[inA]].tensors[inA], c.heads[b[inB]].tensors[inB]
 		if !slices.Equal(first.shape, second.shape) || first.dtype != second.dtype && !(isFloat(first.dtype) && isFloat(second.dtype)) {
 			return name, fmt.Sprintf("%v in one, %v in the other", first, second), nil
 		}
-		if key := [2]string{a[name], b[name]}; a[name] != b[name] {
-			pairs[key] = append(pairs[key], name)
+		if key := [2]string{a[inA], b[inB]}; key[0] != key[1] {
+			pairs[key], others[key] = append(pairs[key], inA), append(others[key], inB)
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
-		differing, err := c.compareFiles(key[0], key[1], pairs[key], pairs[key], 1)
+		differing, err := c.compareFiles(key[0], key[1], pairs[key], others[key], 1)
 		if err != nil {
 			return "", "", err
 		}
@@ -256,6 +260,7 @@ func (d *directory) readText(name string, parse func(text []byte) error) (found 
 	text, err := readText(d.in, d.path(d.at(name)), maxConfig)
 	if err == nil {
 		if err = parse(text); err == nil {
+			d.judgeKeys(name, text)
 			return true, nil
 		}
 	} else if !isVerdict(err) {
@@ -263,4 +268,12 @@ func (d *directory) readText(name string, parse func(text []byte) error) (found 
 	}
 	d.unreadable(d.at(name), err)
 	return false, nil
+}
+
+// judgeKeys notes a key that a config has twice with different values. Python takes the last one, and other programs
+// refuse such a config.
+func (d *directory) judgeKeys(name string, text []byte) {
+	if key := repeatedKey(text); key != "" {
+		d.note(Config, "", fmt.Sprintf("%s has the key %s twice with different values: Python takes the last one, and other programs refuse the file", quoted(d.at(name)), quoted(key)), d.at(name))
+	}
 }

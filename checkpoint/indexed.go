@@ -116,7 +116,9 @@ func (d *directory) judgeIndexed(s *set, shards map[string]string) error {
 		for tensor := range h.tensors {
 			switch want, named := shards[tensor]; {
 			case !named:
-				unlisted.add(tensor, d.at(shard), "")
+				if !isBuffer(tensor) {
+					unlisted.add(tensor, d.at(shard), "")
+				}
 				if _, have := s.where[tensor]; have {
 					holders[tensor] = append(holders[tensor], d.at(shard))
 				} else {

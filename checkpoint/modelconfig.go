@@ -12,20 +12,21 @@ import (
 type modelConfig struct {
 	text []byte
 
-	Type          string          `json:"model_type"`
-	Class         string          `json:"_class_name"`
-	Architectures []string        `json:"architectures"`
-	DType         any             `json:"dtype"`
-	TorchDType    any             `json:"torch_dtype"`
-	Tie           *bool           `json:"tie_word_embeddings"`
-	Next          any             `json:"num_nextn_predict_layers"`
-	Quantization  json.RawMessage `json:"quantization_config"`
-	MLX           json.RawMessage `json:"quantization"`
-	InFeatures    any             `json:"in_features"`
-	OutFeatures   any             `json:"out_features"`
-	Bias          *bool           `json:"bias"`
-	Activation    any             `json:"activation_function"`
-	AutoMap       json.RawMessage `json:"auto_map"`
+	Type             string          `json:"model_type"`
+	Class            string          `json:"_class_name"`
+	DiffusersVersion any             `json:"_diffusers_version"`
+	Architectures    []string        `json:"architectures"`
+	DType            any             `json:"dtype"`
+	TorchDType       any             `json:"torch_dtype"`
+	Tie              *bool           `json:"tie_word_embeddings"`
+	Next             any             `json:"num_nextn_predict_layers"`
+	Quantization     json.RawMessage `json:"quantization_config"`
+	MLX              json.RawMessage `json:"quantization"`
+	InFeatures       any             `json:"in_features"`
+	OutFeatures      any             `json:"out_features"`
+	Bias             *bool           `json:"bias"`
+	Activation       any             `json:"activation_function"`
+	AutoMap          json.RawMessage `json:"auto_map"`
 
 	// Remote reports whether the code of the model is in the repository, and not in transformers.
 	Remote bool `json:"-"`
@@ -38,7 +39,7 @@ func (m *modelConfig) parse(text []byte) error {
 	}
 	m.text = text
 	var read modelConfig
-	if json.Unmarshal(pyjson.WithNulls(text), &read) == nil { // otherwise a field has an unexpected type, and no field is used
+	if unmarshal(text, &read) == nil { // otherwise a field has an unexpected type, and no field is used
 		read.text = text
 		for _, section := range []*json.RawMessage{&read.Quantization, &read.MLX, &read.AutoMap} {
 			if string(*section) == "null" {

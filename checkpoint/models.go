@@ -12,7 +12,6 @@ import (
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
-	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
 
 // Models returns the directories of the models in a directory, slash-separated and relative to
@@ -147,7 +146,8 @@ func parsePipeline(text []byte) ([]member, error) {
 	return members, nil
 }
 
-// parseJSON parses a text as Python's json does, which also accepts NaN and Infinity.
+// parseJSON parses a text as Python's json does, which also accepts NaN and Infinity, and takes the last value of a key
+// that an object has twice.
 func parseJSON(text []byte, v any) error {
 	text = bytes.TrimSpace(text)
 	switch {
@@ -158,7 +158,7 @@ func parseJSON(text []byte, v any) error {
 	case text[0] == '<':
 		return errors.New("the file is a page of HTML or XML, not JSON")
 	}
-	err := json.Unmarshal(pyjson.WithNulls(text), v)
+	err := unmarshal(text, v)
 	if err != nil {
 		return fmt.Errorf("not the JSON that it should be: %.200s", err.Error())
 	}

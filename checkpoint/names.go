@@ -32,18 +32,51 @@ func (d *directory) judgeNames(config *modelConfig) error {
 		}
 	}
 	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || config.isDense() || d.has(adapterConfigFile)
-	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, func(s *set) bool { return slices.Contains(knownStems, s.stem) && cmp.Or(s.single, s.index) != "" }) {
+	stems := d.stems(config)
+	opened := func(s *set) bool { // whether a library opens the set
+		return slices.Contains(stems, s.stem) && (s.index != "" || s.single != "" && (!s.torch || strings.HasSuffix(s.single, ".bin")))
+	}
+	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, opened) {
 		return nil
 	}
 	for _, s := range d.sets {
 		m, name := nearStem().FindStringSubmatch(s.stem), cmp.Or(s.single, s.index)
-		if m != nil && name != "" && !slices.Contains(knownStems, s.stem) {
-			want := strings.ToLower(m[1]) + strings.TrimPrefix(name, s.stem)
+		if m != nil && name != "" {
+			want := wanted(stems, strings.ToLower(m[1]), strings.TrimPrefix(name, s.stem), s.torch)
 			d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(name))), d.at(want), d.at(name))
 			return nil
 		}
 	}
 	return nil
+}
+
+// stems returns the stems in the names of the files that the library of a config opens.
+func (d *directory) stems(config *modelConfig) []string {
+	switch {
+	case config.Remote || d.has(adapterConfigFile) || config.isDense():
+	case config.Class != "" && config.DiffusersVersion != nil && config.Type == "":
+		return []string{"diffusion_pytorch_model"}
+	case len(config.Architectures) > 0 && config.Type != "" && config.Class == "":
+		return []string{"model", "pytorch_model"}
+	}
+	return knownStems
+}
+
+// wanted returns the name that a library opens, which gives these stems to its files, instead of a file or an index with
+// this stem and this rest of the name.
+func wanted(stems []string, stem, rest string, torch bool) string {
+	if !slices.Contains(stems, stem) || torch && stem == "model" {
+		stem = stems[0]
+		if torch {
+			stem = stems[len(stems)-1]
+		}
+	}
+	for _, ending := range torchEndings {
+		if rest == ending {
+			rest = ".bin"
+		}
+	}
+	return stem + rest
 }
 
 // judgeBelow notes a config of transformers or diffusers without weights beside it, if they are in a directory below

@@ -35,7 +35,7 @@ func (d *directory) judgeQuantization(config *modelConfig, s *set) error {
 	text, err := quant.FindConfig(func(name string) ([]byte, error) {
 		switch {
 		case name == configFile:
-			return config.text, nil
+			return lastValues(config.text), nil
 		case !d.has(name):
 			return nil, fs.ErrNotExist
 		}
@@ -105,7 +105,7 @@ func (m *modelConfig) judgesQuantization() bool {
 	var settings struct {
 		Method string `json:"quant_method"`
 	}
-	_ = json.Unmarshal(pyjson.WithNulls(m.Quantization), &settings)
+	_ = unmarshal(m.Quantization, &settings)
 	return settings.Method == "" || slices.Contains(methods, settings.Method)
 }
 

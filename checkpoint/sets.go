@@ -12,14 +12,16 @@ import (
 var modelStems = []string{"pytorch_model", "adapter_model", "diffusion_pytorch_model"}
 
 // findSets groups the files of the directory into sets. If there are several sets, it leaves out files of
-// torch.save that are not models, such as the states of optimizers.
+// torch.save that are not models, such as the states of optimizers. Files of torch.save with other endings than .bin,
+// which no library opens, count only if there are no other weights.
 func (d *directory) findSets() {
+	usual := d.any(func(name string) bool { return isWeights(name) && (!isTorch(name) || strings.HasSuffix(name, ".bin")) })
 	for _, name := range d.names {
 		if d.modes[name].IsDir() || d.isCTranslate2(name) {
 			continue
 		}
 		torch := isTorchWeights(name) || isTorchIndex(name)
-		if !torch && !isSafetensors(name) {
+		if !torch && !isSafetensors(name) || usual && isTorch(name) && !strings.HasSuffix(name, ".bin") {
 			continue
 		}
 		stem, of, shard, isIndex := parts(name, torch)

@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/checkpoint"
 	"github.com/stretchr/testify/require"
 )
@@ -72,4 +74,220 @@ func TestBesideOtherFormats(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, f.Len())
 	}
+}
+
+// TestSpellings: two files of a model may spell the name of a tensor in two ways that transformers both accepts. If the
+// numbers differ, they are two models.
+func TestSpellings(t *testing.T) {
+	const conv = "encoder.pos_conv_embed.conv."
+	one := map[string]float32{conv + "parametrizations.weight.original0": 1, conv + "parametrizations.weight.original1": 2, "LayerNorm.weight": 3, "a.LayerNorm.bias": 4}
+	two := map[string]float32{conv + "weight_g": 1, conv + "weight_v": 2, "LayerNorm.gamma": 3, "a.LayerNorm.beta": 4}
+	for first, second := range map[*map[string]float32]map[string]float32{&one: two, &two: one} {
+		for name := range second {
+			for _, change := range []float32{0, 1} {
+				other := maps.Clone(second)
+				other[name] += change
+				for _, model := range []map[string]string{
+					{"model.safetensors": weights(t, *first), "pytorch_model.bin": torchFile(t, other)},
+					{"model.safetensors": weights(t, *first), "Model.safetensors": weights(t, other)},
+				} {
+					require.Len(t, check(t, files(model)), int(change), name)
+				}
+				delete(other, name)
+				require.Len(t, check(t, files(map[string]string{"model.safetensors": weights(t, *first), "model.fp16.safetensors": weights(t, second)})), 0)
+				require.Len(t, check(t, files(map[string]string{"model.safetensors": weights(t, *first), "model.fp16.safetensors": weights(t, other)})), 1)
+			}
+		}
+	}
+}
+
+// TestUnusedBiases: the blocks of a T5 after the first one have no bias of their own. Those of UMT5 have.
+func TestUnusedBiases(t *testing.T) {
+	const first, second = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", "decoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight"
+	const between = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+	for _, c := range []struct {
+		name, modelType string
+		want            int
+	}{{first, "t5", 1}, {second, "t5", 0}, {second, "mt5", 0}, {second, "switch_transformers", 0}, {second, "umt5", 1}, {between, "t5", 0}, {between, "new", 1}} {
+		for i := range 2 {
+			of := []map[string]float32{{"x": 1, c.name: 2}, {"x": 1}}
+			require.Len(t, check(t, files(map[string]string{
+				"config.json": `{"model_type":"` + c.modelType + `"}`, "model.safetensors": weights(t, of[i]), "pytorch_model.bin": torchFile(t, of[1-i]),
+			})), c.want, c)
+		}
+	}
+}
+
+// TestBuffers: models compute their buffers, whatever is stored. A tensor of another name is not a buffer.
+func TestBuffers(t *testing.T) {
+	first, second := map[string]string{"a": "model-00001-of-00002.safetensors"}, "model-00002-of-00002.safetensors"
+	for name, want := range map[string]int{"model.rotary_emb.inv_freq": 0, "rotary.inv_freq": 0, "embeddings.position_ids": 0, "l.0.relative_position_index": 0, "inv_freqs": 1, "l.0.weight": 1} {
+		one, two := map[string]float32{"a": 1, name: 2}, map[string]float32{"b": 1, name: 3}
+		shards := maps.Clone(first)
+		shards["b"] = second
+		model := map[string]string{"model.safetensors.index.json": index(t, shards), first["a"]: weights(t, one), second: weights(t, map[string]float32{"b": 1})}
+		require.Len(t, check(t, files(model)), want, "%s is not in the index", name)
+		shards[name] = first["a"]
+		model["model.safetensors.index.json"], model[second] = index(t, shards), weights(t, two)
+		require.Len(t, check(t, files(model)), want, "%s is stored twice", name)
+		for _, other := range []map[string]float32{{"a": 1}, {"a": 1, name: 3}} {
+			require.Len(t, check(t, files(map[string]string{"model.safetensors": weights(t, one), "pytorch_model.bin": torchFile(t, other)})), want, "two formats")
+			require.Len(t, check(t, files(map[string]string{"model.safetensors": weights(t, other), "Model.safetensors": weights(t, one)})), want, "two files")
+		}
+	}
+}
+
+// TestTiedCopies: a tied head may be stored, in whatever dtype, as long as its numbers are those of the embedding, rounded to
+// that dtype.
+func TestTiedCopies(t *testing.T) {
+	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+	tensor := func(dtype safetensors.DType, first float32) safetensors.Tensor {
+		x, err := safetensors.NewTensor(safetensors.F32, []int{2, 2}, []float32{first, 1, 2, 3})
+		require.NoError(t, err)
+		x, err = x.Convert(dtype)
+		require.NoError(t, err)
+		return x
+	}
+	const third = float32(1) / 3
+	for _, c := range []struct {
+		of     [2]safetensors.DType // of the embedding and the head
+		values [2]float32
+		want   int
+	}{
+		{[2]safetensors.DType{safetensors.F32, safetensors.F16}, [2]float32{third, third}, 0},
+		{[2]safetensors.DType{safetensors.BF16, safetensors.F32}, [2]float32{third, third}, 0},
+		{[2]safetensors.DType{safetensors.F64, safetensors.F32}, [2]float32{third, third}, 0},
+		{[2]safetensors.DType{safetensors.F16, safetensors.BF16}, [2]float32{1, 1}, 0},
+		{[2]safetensors.DType{safetensors.F16, safetensors.BF16}, [2]float32{third, third}, 1},
+		{[2]safetensors.DType{safetensors.F32, safetensors.F16}, [2]float32{1, 2}, 1},
+		{[2]safetensors.DType{safetensors.F32, safetensors.I32}, [2]float32{1, 1}, 1},
+	} {
+		head32 := tensor(safetensors.F32, c.values[1])
+		if c.of[1] == safetensors.I32 {
+			x, err := safetensors.NewTensor(safetensors.I32, []int{2, 2}, []int32{1, 1, 2, 3})
+			require.NoError(t, err)
+			head32 = x
+		} else {
+			head32 = tensor(c.of[1], c.values[1])
+		}
+		model := map[string]safetensors.Tensor{embedding: tensor(c.of[0], c.values[0]), head: head32}
+		found := check(t, files(map[string]string{"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": written(t, model)}))
+		require.Len(t, found, c.want, "%v: %q", c, found)
+	}
+}
+
+// TestRepeatedKeys: of a key that a config has twice, Python takes the last value. Other values before it are a
+// finding, which names the key and the file.
+func TestRepeatedKeys(t *testing.T) {
+	model := map[string]safetensors.Tensor{}
+	x, err := safetensors.NewTensor(safetensors.F32, []int{2, 1}, []float32{1, 2})
+	require.NoError(t, err)
+	model["model.embed_tokens.weight"] = x
+	for config, want := range map[string]string{
+		`{"model_type":"llama","vocab_size":2,"vocab_size":2}`:                                       "",
+		`{"model_type":"llama","a":[1,{"b":NaN,"c":{}}],"a":[1,{"b":NaN,"c":{}}]}`:                   "",
+		`{"model_type":"llama","vocab_size":3,"vocab_size":2}`:                                       "vocab_size",
+		`{"model_type":"llama","rope_scaling":{"type":"x","type":"y"}}`:                              "type",
+		`{"model_type":"llama","a":[{"b":1}],"a":[{"b":2}],"vocab_size":2}`:                          "a",
+		`{"model_type":"llama","quantization_config":{"quant_method":"fp8","quant_method":"other"}}`: "quant_method",
+	} {
+		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
+		if want == "" {
+			require.Empty(t, found, config)
+			continue
+		}
+		require.Equal(t, []string{`config: "config.json" has the key "` + want + `" twice with different values: Python takes the last one, and other programs refuse the file`}, found, config)
+	}
+	adapter := map[string]string{"adapter_model.safetensors": weightsOf(t, "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"), "adapter_config.json": `{"peft_type":"LORA","r":2,"r":1}`}
+	found := check(t, files(adapter))
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], `"adapter_config.json" has the key "r" twice`)
+}
+
+// TestCaseOfKeys: a key in other letters than those that a library reads is another key.
+func TestCaseOfKeys(t *testing.T) {
+	for _, config := range []string{
+		`{"model_type":"llama","vocab_size":2,"VOCAB_SIZE":9,"Model_Type":"bert","ARCHITECTURES":["BertModel"],"Architectures":["BertModel"],"hidden_size":1,"Hidden_Size":7}`,
+		`{"TIE_WORD_EMBEDDINGS":true,"Dtype":"float16","model_type":"new","MODEL_TYPE":3,"Quantization_Config":{}}`,
+	} {
+		model := map[string]safetensors.Tensor{}
+		for name, value := range map[string]float32{"model.embed_tokens.weight": 1.0 / 3, "lm_head.weight": 2} {
+			x, err := safetensors.NewTensor(safetensors.F32, []int{2, 1}, []float32{value, value})
+			require.NoError(t, err)
+			model[name] = x
+		}
+		require.Empty(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), config)
+	}
+	adapter := map[string]string{
+		"adapter_model.safetensors": weightsOf(t, "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"),
+		"adapter_config.json":       `{"peft_type":"LORA","Peft_Type":"LOHA","r":1,"R":9,"USE_DORA":true}`,
+	}
+	require.Empty(t, check(t, files(adapter)))
+	require.Empty(t, check(t, files(map[string]string{"modules.json": `[{"path":"","PATH":"gone","type":"a.Transformer"}]`, "config.json": "{}", "model.safetensors": weights(t, map[string]float32{"x": 1})})))
+}
+
+// TestOtherEndings: of the files of torch.save, libraries open those that end in .bin.
+func TestOtherEndings(t *testing.T) {
+	const config = `{"model_type":"new","architectures":["New"]}`
+	of := func(value float32) string { return torchFile(t, map[string]float32{"x": value}) }
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"beside safetensors": {map[string]string{"pytorch_model.pt": of(2), "model.safetensors": weights(t, map[string]float32{"x": 1})}, ""},
+		"no model":           {map[string]string{"pytorch_model.ckpt": "x", "model.safetensors": weights(t, map[string]float32{"x": 1})}, ""},
+		"beside .bin":        {map[string]string{"pytorch_model.pt": of(2), "pytorch_model.bin": of(1)}, ""},
+		"alone":              {map[string]string{"pytorch_model.pt": of(1)}, `missing: "pytorch_model.bin" is missing, which the libraries open; the directory has "pytorch_model.pt"`},
+	} {
+		c.files["config.json"] = config
+		found := check(t, files(c.files))
+		if c.want == "" {
+			require.Empty(t, found, name)
+			continue
+		}
+		require.Equal(t, []string{c.want}, found, name)
+	}
+	require.Empty(t, check(t, files(map[string]string{"pytorch_model.pt": of(1)})), "it is for no library")
+}
+
+// TestNamesOfLibraries: each library opens files with names of its own.
+func TestNamesOfLibraries(t *testing.T) {
+	const diffusers, transformers = `{"_class_name":"New2DModel","_diffusers_version":"0.30.0"}`, `{"model_type":"new","architectures":["New"]}`
+	for _, c := range []struct{ config, name, want string }{
+		{diffusers, "diffusion_pytorch_model.safetensors", ""},
+		{diffusers, "diffusion_pytorch_model.fp16.safetensors", ""},
+		{diffusers, "diffusion_pytorch_model.bin", ""},
+		{diffusers, "model.safetensors", "diffusion_pytorch_model.safetensors"},
+		{diffusers, "pytorch_model.bin", "diffusion_pytorch_model.bin"},
+		{diffusers, "model.fp16.safetensors", "diffusion_pytorch_model.fp16.safetensors"},
+		{transformers, "model.safetensors", ""},
+		{transformers, "pytorch_model.bin", ""},
+		{transformers, "diffusion_pytorch_model.safetensors", "model.safetensors"},
+		{transformers, "diffusion_pytorch_model.bin", "pytorch_model.bin"},
+		{`{"_class_name":"Own"}`, "model.safetensors", ""}, // another library has written this config
+		{`{"model_type":"new","architectures":["New"],"auto_map":{}}`, "diffusion_pytorch_model.safetensors", ""},
+	} {
+		content := weights(t, map[string]float32{"x": 1})
+		if strings.HasSuffix(c.name, ".bin") {
+			content = torchFile(t, map[string]float32{"x": 1})
+		}
+		found := check(t, files(map[string]string{"config.json": c.config, c.name: content}))
+		if c.want == "" {
+			require.Empty(t, found, c)
+			continue
+		}
+		require.Len(t, found, 1, c)
+		require.Contains(t, found[0], `missing: "`+c.want+`" is missing, which the libraries open; the directory has "`+c.name+`"`)
+	}
+}
+
+// TestDotInIndex: Open and Check refuse the name of a shard that is not in its shortest form, although some libraries
+// would find the file: the names in an index are local and slash-separated.
+func TestDotInIndex(t *testing.T) {
+	model := files(map[string]string{"x.safetensors": weights(t, map[string]float32{"x": 1}), "model.safetensors.index.json": `{"metadata":{},"weight_map":{"x":"./x.safetensors"}}`})
+	_, err := checkpoint.OpenFS(model, ".")
+	require.ErrorContains(t, err, `shard "./x.safetensors" is not a local, slash-separated file name`)
+	found := check(t, model)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], `unreadable: "model.safetensors.index.json" cannot be read: `)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // twin returns the set of the other format, safetensors or torch.save, that stores the same checkpoint
@@ -20,12 +22,44 @@ func (d *directory) twin(s *set) *set {
 
 // isBuffer reports whether the name is that of a buffer that models compute, so that a file may lack it.
 func isBuffer(name string) bool {
-	for _, ending := range []string{"position_ids", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq", "num_batches_tracked"} {
+	for _, ending := range []string{"position_ids", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias", "inv_freq", "original_inv_freq", "num_batches_tracked", "relative_position_index"} {
 		if name == ending || strings.HasSuffix(name, "."+strings.TrimPrefix(ending, ".")) {
 			return true
 		}
 	}
 	return false
+}
+
+// spellings are pairs of texts in which names of the same tensor may end: transformers accepts both. PyTorch and
+// TensorFlow, and versions of PyTorch, use different ones.
+var spellings = [][2]string{
+	{".parametrizations.weight.original0", ".weight_g"}, {".parametrizations.weight.original1", ".weight_v"},
+	{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"},
+}
+
+// find returns the name under which a checkpoint has a tensor: name itself, or its other spelling. It returns "" if the
+// checkpoint lacks the tensor.
+func (p place) find(name string) string {
+	if p[name] != "" {
+		return name
+	}
+	for _, pair := range spellings {
+		for i, ending := range pair {
+			if stem, is := strings.CutSuffix(name, ending); is && p[stem+pair[1-i]] != "" {
+				return stem + pair[1-i]
+			}
+		}
+	}
+	return ""
+}
+
+// unusedBias matches the names of biases that a T5 does not use: those of the blocks after the first one, which share
+// its bias, and those between decoder and encoder. Old versions of transformers stored them.
+var unusedBias = lazyregexp.New(`(?:^|\.)(?:block\.[1-9]\d*\.layer\.0\.SelfAttention|EncDecAttention)\.relative_attention_bias\.weight$`)
+
+// isUnused reports whether models of a type compute a tensor with this name, or do not use it, so that a file may lack it.
+func isUnused(name, modelType string) bool {
+	return isBuffer(name) || slices.Contains([]string{"t5", "mt5", "switch_transformers"}, modelType) && unusedBias().MatchString(name)
 }
 
 // maxTied is the number of tensors whose data judgeTwins compares to find out which tensors are tied.
@@ -40,14 +74,14 @@ func (d *directory) judgeTwins(s, other *set, config *modelConfig) error {
 	var both, only []string
 	aliases, left := d.aliases(s), maxTied
 	for tensor := range s.where {
-		if other.where[tensor] != "" {
+		if other.where.find(tensor) != "" {
 			both = append(both, tensor)
-		} else if !isBuffer(tensor) {
+		} else if !isUnused(tensor, config.Type) {
 			only = append(only, tensor)
 		}
 	}
 	for _, tensor := range sortedNames(other.where) {
-		if s.where[tensor] != "" || isBuffer(tensor) || aliases[tensor] {
+		if s.where.find(tensor) != "" || isUnused(tensor, config.Type) || aliases[tensor] {
 			continue
 		}
 		tied, err := d.tied(s, other, tensor, config, &left)
@@ -110,7 +144,7 @@ func (d *directory) tied(s, other *set, tensor string, config *modelConfig, left
 	want := d.heads[file].tensors[tensor]
 	for _, name := range sortedNames(other.where) {
 		have := d.heads[other.where[name]].tensors[name]
-		if s.where[name] == "" || have.dtype != want.dtype || !slices.Equal(have.shape, want.shape) {
+		if s.where[name] == "" || have.dtype != want.dtype && !(isFloat(have.dtype) && isFloat(want.dtype)) || !slices.Equal(have.shape, want.shape) {
 			continue
 		}
 		if *left == 0 {

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors"
 )
 
 // judgeTying compares tie_word_embeddings with the stored head: a head that is not tied must be stored, and a
-// tied one that is stored must equal the embedding.
+// tied one that is stored must equal the embedding, which libraries use instead of it. It may be rounded to another dtype.
 func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	d.judgeUntied(config, s)
 	embedding, embedded, found := d.embedding(s)
@@ -16,9 +18,8 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	if !found || !config.ties() || !isStored {
 		return nil
 	}
-	if stored.dtype == embedded.dtype && slices.Equal(stored.shape, embedded.shape) {
-		differing, err := d.compareFiles(s.where[head], s.where[embedding], []string{head}, []string{embedding}, 1)
-		if err != nil || len(differing) == 0 {
+	if (stored.dtype == embedded.dtype || isFloat(stored.dtype) && isFloat(embedded.dtype)) && slices.Equal(stored.shape, embedded.shape) {
+		if alike, err := d.equalRounded(s, embedding, head); err != nil || alike {
 			return err
 		}
 	}
@@ -28,6 +29,33 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	}
 	d.noteConfig(s, head, fmt.Sprintf("%s, but %s and %s are not alike", text, quoted(head), quoted(embedding)))
 	return nil
+}
+
+// equalRounded reports whether two tensors of a set, which are of one dtype or both of floats, have the same numbers after
+// those of the wider one are rounded to the dtype of the narrower one.
+func (d *directory) equalRounded(s *set, a, b string) (bool, error) {
+	var both [2]safetensors.Tensor
+	for i, name := range []string{a, b} {
+		f, done, err := d.open(s.where[name])
+		if err != nil {
+			return false, err
+		}
+		defer done()
+		if both[i], err = f.Tensor(name); err != nil {
+			return false, changed(s.where[name], err)
+		}
+	}
+	wide, narrow := both[0], both[1]
+	if wide.DType().Bits() < narrow.DType().Bits() {
+		wide, narrow = narrow, wide
+	}
+	if wide.DType().Bits() > narrow.DType().Bits() {
+		var err error
+		if wide, err = wide.Convert(narrow.DType()); err != nil {
+			return false, err
+		}
+	}
+	return equalNumbers(wide, narrow)
 }
 
 // ties reports whether the head of a model is tied to its embedding, by the config or by the default of its type.

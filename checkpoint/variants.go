@@ -44,7 +44,7 @@ func (d *directory) varies(plain, of *set) (tensor, why string) {
 	aliasesOf, aliasesPlain := d.aliases(of), d.aliases(plain)
 	for _, name := range sortedNames(plain.where) {
 		a, _ := d.info(plain, name)
-		b, both := d.info(of, name)
+		b, both := d.info(of, of.where.find(name))
 		switch {
 		case both && !slices.Equal(a.shape, b.shape):
 			return name, fmt.Sprintf("%v in one, %v in the other", a, b)
@@ -53,7 +53,7 @@ func (d *directory) varies(plain, of *set) (tensor, why string) {
 		}
 	}
 	for _, name := range sortedNames(of.where) {
-		if plain.where[name] == "" && (!of.torch || plain.torch) && !isBuffer(name) && !isHead(name) && !aliasesPlain[name] {
+		if plain.where.find(name) == "" && (!of.torch || plain.torch) && !isBuffer(name) && !isHead(name) && !aliasesPlain[name] {
 			more = append(more, name)
 		}
 	}
