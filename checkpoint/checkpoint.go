@@ -216,12 +216,15 @@ func ranksIn(in where, dir string) (*safetensors.File, error)       { return in.
 // isItems reports whether the ranks of a job saved a directory with the package torch_checkpointing.
 func isItems(l listing) bool { return l.has(itemMetadata) && l.any(itemFile().MatchString) }
 
-// foreign lists formats that this package does not read: how to recognize a file by its name, and the name of the
+// A foreignFormat is a format that this package does not read: how to recognize a file by its name, and the name of the
 // format with a program that reads it.
-var foreign = []struct {
+type foreignFormat struct {
 	match  func(name string) bool
 	format string
-}{
+}
+
+// foreign lists the formats that are recognized.
+var foreign = []foreignFormat{
 	{func(name string) bool {
 		return strings.Contains(name, "zero_pp_rank_") || strings.HasSuffix(name, "_model_states.pt")
 	}, "DeepSpeed: its zero_to_fp32.py makes a file of torch.save of it"},
@@ -248,12 +251,20 @@ func (l listing) isCTranslate2(name string) bool {
 	})
 }
 
+// isOpenVINO reports whether a file is of OpenVINO, which saves the graph of the model beside it.
+func (l listing) isOpenVINO(name string) bool {
+	stem, is := strings.CutSuffix(name, ".bin")
+	return is && l.has(stem+".xml")
+}
+
 // foreignError returns the error for a directory that holds another format than those that this package reads, or only
 // the state of a training job. It returns nil for other directories.
 func foreignError(l listing) error {
 	switch i := slices.IndexFunc(l.names, variant.IsState); {
 	case l.any(l.isCTranslate2):
 		return errors.New("no .safetensors file in it, and \"model.bin\" is of CTranslate2: ctranslate2 reads it")
+	case l.any(l.isOpenVINO):
+		return fmt.Errorf("no .safetensors file in it, and %s is of OpenVINO: optimum-intel reads it", quoted(l.names[slices.IndexFunc(l.names, l.isOpenVINO)]))
 	case i >= 0 && !l.any(isWeights):
 		return prefix.Absent{Err: fmt.Errorf("only the state of a training job is in it, such as %s, no model", quoted(l.names[i]))}
 	}

@@ -120,10 +120,18 @@ func (c *checker) readHeads(names []string) error {
 }
 
 // ofAnother reports whether a file in a subdirectory was made by another program, according to err, and no library
-// opens a file with that name there. An example is metal/model.bin of gpt-oss.
+// opens a file with that name there. Examples are metal/model.bin of gpt-oss, and mp_rank_00_model_states.pt of
+// DeepSpeed, which may have no tensors.
 func ofAnother(name string, err error) bool {
-	stem, is := strings.CutSuffix(path.Base(name), ".bin")
-	return is && strings.Contains(name, "/") && !slices.Contains(modelStems, stem) && errors.As(err, new(prefix.Foreign))
+	base := path.Base(name)
+	ending := path.Ext(base)
+	if !isTorch(base) || !strings.Contains(name, "/") {
+		return false
+	}
+	if ending == ".bin" && slices.Contains(modelStems, strings.TrimSuffix(base, ending)) {
+		return false
+	}
+	return errors.As(err, new(prefix.Foreign)) || slices.ContainsFunc(foreign, func(f foreignFormat) bool { return f.match(base) })
 }
 
 func (c *checker) readHead(name string) (*head, error) {

@@ -17,7 +17,7 @@ var modelStems = []string{"pytorch_model", "adapter_model", "diffusion_pytorch_m
 func (d *directory) findSets() {
 	usual := d.any(func(name string) bool { return isWeights(name) && (!isTorch(name) || strings.HasSuffix(name, ".bin")) })
 	for _, name := range d.names {
-		if d.modes[name].IsDir() || d.isCTranslate2(name) {
+		if d.modes[name].IsDir() || d.isCTranslate2(name) || d.isOpenVINO(name) {
 			continue
 		}
 		torch := isTorchWeights(name) || isTorchIndex(name)

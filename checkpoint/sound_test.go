@@ -121,7 +121,7 @@ func TestUnusedBiases(t *testing.T) {
 // TestBuffers: models compute their buffers, whatever is stored. A tensor of another name is not a buffer.
 func TestBuffers(t *testing.T) {
 	first, second := map[string]string{"a": "model-00001-of-00002.safetensors"}, "model-00002-of-00002.safetensors"
-	for name, want := range map[string]int{"model.rotary_emb.inv_freq": 0, "rotary.inv_freq": 0, "embeddings.position_ids": 0, "l.0.relative_position_index": 0, "inv_freqs": 1, "l.0.weight": 1} {
+	for name, want := range map[string]int{"model.rotary_emb.inv_freq": 0, "rotary.inv_freq": 0, "embeddings.position_ids": 0, "l.0.relative_position_index": 0, "model.encoder.embed_positions.weights": 0, "model.encoder.embed_positions.weight": 1, "inv_freqs": 1, "l.0.weight": 1} {
 		one, two := map[string]float32{"a": 1, name: 2}, map[string]float32{"b": 1, name: 3}
 		shards := maps.Clone(first)
 		shards["b"] = second
@@ -290,4 +290,34 @@ func TestDotInIndex(t *testing.T) {
 	found := check(t, model)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0], `unreadable: "model.safetensors.index.json" cannot be read: `)
+}
+
+// TestOpenVINO: the weights of OpenVINO are no file of torch.save, although their name has that ending.
+func TestOpenVINO(t *testing.T) {
+	model := map[string]string{"config.json": "{}", "openvino_model.bin": "weights", "openvino_model.xml": "<net/>"}
+	_, err := checkpoint.OpenFS(files(model), ".")
+	require.ErrorContains(t, err, `"openvino_model.bin" is of OpenVINO: optimum-intel reads it`)
+	require.Len(t, check(t, files(model)), 1)
+	model["model.safetensors"] = weights(t, map[string]float32{"x": 1})
+	require.Empty(t, check(t, files(model)))
+	delete(model, "model.safetensors")
+	delete(model, "openvino_model.xml")
+	_, err = checkpoint.OpenFS(files(model), ".")
+	require.ErrorContains(t, err, "not made by torch.save")
+}
+
+// TestFilesBelow: a file in a folder below a model, which no library opens, may be of another program, or of DeepSpeed
+// without tensors. In place of the model itself it is a finding.
+func TestFilesBelow(t *testing.T) {
+	const empty = "\x80\x02}q\x00X\x01\x00\x00\x00aK\x01s."
+	for name, want := range map[string]int{
+		"global_step5/mp_rank_00_model_states.pt": 0, "eval/results.pt": 0, "a/weights.bin": 0, "a/pytorch_model.pt": 0, "a/pytorch_model.bin": 1, "x.bin": 0, "pytorch_model.bin": 1,
+	} {
+		content := "a text"
+		if strings.HasPrefix(name, "global") {
+			content = empty
+		}
+		require.Len(t, check(t, files(map[string]string{"model.safetensors": weights(t, map[string]float32{"x": 1}), name: content})), want, name)
+	}
+	require.Len(t, check(t, files(map[string]string{"a/other.pt": empty})), 1)
 }

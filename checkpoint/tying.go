@@ -12,16 +12,14 @@ import (
 // tied one that is stored must equal the embedding, which libraries use instead of it. It may be rounded to another dtype.
 func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	d.judgeUntied(config, s)
-	embedding, embedded, found := d.embedding(s)
+	embedding, _, found := d.embedding(s)
 	const head = "lm_head.weight"
-	stored, isStored := d.info(s, head)
+	_, isStored := d.info(s, head)
 	if !found || !config.ties() || !isStored {
 		return nil
 	}
-	if (stored.dtype == embedded.dtype || isFloat(stored.dtype) && isFloat(embedded.dtype)) && slices.Equal(stored.shape, embedded.shape) {
-		if alike, err := d.equalRounded(s, embedding, head); err != nil || alike {
-			return err
-		}
+	if alike, err := d.alike(s, embedding, head); err != nil || alike {
+		return err
 	}
 	text := "that the head is tied"
 	if config.Tie == nil {
@@ -31,9 +29,14 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	return nil
 }
 
-// equalRounded reports whether two tensors of a set, which are of one dtype or both of floats, have the same numbers after
-// those of the wider one are rounded to the dtype of the narrower one.
-func (d *directory) equalRounded(s *set, a, b string) (bool, error) {
+// alike reports whether two tensors of a set have the same shape, and the same numbers after those of the wider one are
+// rounded to the dtype of the narrower one. Only floats are rounded.
+func (d *directory) alike(s *set, a, b string) (bool, error) {
+	x, _ := d.info(s, a)
+	y, _ := d.info(s, b)
+	if !slices.Equal(x.shape, y.shape) || x.dtype != y.dtype && !(isFloat(x.dtype) && isFloat(y.dtype)) {
+		return false, nil
+	}
 	var both [2]safetensors.Tensor
 	for i, name := range []string{a, b} {
 		f, done, err := d.open(s.where[name])

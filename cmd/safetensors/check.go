@@ -29,10 +29,11 @@ func (c *command) check() *cobra.Command {
 	cmd := c.verb("check SRC... [--values] [--part K/N] [--json]", "Say whether files obey the rules of the format", `
 A file that breaks a rule is refused: the line names the tensor, the rule and the place.
 In a folder, every .safetensors file and every index is checked; without these, every
-folder below it with a distributed checkpoint or a pytorch_model.bin. A file of another
-format is checked by the rules of that format, and the line says so; it is refused if a
-tensor in it cannot be read, or if its name ends in .safetensors. --values also refuses
-files with a NaN or an infinity. The exit code is 1 if a file is refused.
+folder below it with a distributed checkpoint or a pytorch_model.bin. Hidden folders do not
+count. A file of another format is checked by the rules of that format, and the line says
+so; it is refused if a tensor in it cannot be read, or if its name ends in .safetensors.
+--values also refuses files with a NaN or an infinity. The exit code is 1 if a file is
+refused.
 
 --part K/N checks part K of the files. The lines of all N parts together are those of a
 whole check, except for the findings about folders.
@@ -163,7 +164,8 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 
 // filesOf returns the names that check opens for a source. For a folder, these are the safetensors files and the
 // indexes in it and below. If there are none, they are the folders below that contain a model in another format.
-// Otherwise, the only name is that of the source itself.
+// Otherwise, the only name is that of the source itself. As for checkpoint.Check, hidden folders and the files of macOS
+// do not count.
 func filesOf(name string) ([]string, error) {
 	var info fs.FileInfo
 	dir, err := localfile.Path(name)
@@ -178,6 +180,12 @@ func filesOf(name string) ([]string, error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		switch name := d.Name(); {
+		case path != dir && d.IsDir() && (name == "__MACOSX" || strings.HasPrefix(name, ".")):
+			return fs.SkipDir
+		case strings.HasPrefix(name, "._"):
+			return nil
 		}
 		if !d.IsDir() && holdsModel(d.Name()) {
 			below = append(below, filepath.Dir(path))
