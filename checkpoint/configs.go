@@ -61,12 +61,16 @@ func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 	}
 	own := config.own()
 	noted := slices.ContainsFunc(d.findings[d.first:], func(f Finding) bool { return f.Rule == Config && f.Tensor == name })
-	want, ok := number(own[modelconfig.Vocabulary])
+	key := modelconfig.Vocabulary
+	if strings.Contains(name, "decoder.") && own["decoder_vocab_size"] != nil { // the decoder of Marian may have tokens of its own
+		key = "decoder_vocab_size"
+	}
+	want, ok := number(own[key])
 	if ok && want != i.shape[0] && !noted {
-		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText(modelconfig.Vocabulary), want, quoted(name), i.shape))
+		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText(key), want, quoted(name), i.shape))
 	}
 	if head, found := d.info(s, "lm_head.weight"); ok && want == i.shape[0] && found && isFloat(head.dtype) && len(head.shape) == 2 && head.shape[0] != want && s.where["fc.weight"] == "" && own["draft_vocab_size"] == nil {
-		texts = append(texts, fmt.Sprintf("%s %d, but \"lm_head.weight\" has %v", config.keyText(modelconfig.Vocabulary), want, head.shape))
+		texts = append(texts, fmt.Sprintf("%s %d, but \"lm_head.weight\" has %v", config.keyText(key), want, head.shape))
 	}
 	if want, ok := number(own["hidden_size"]); ok && want != i.shape[1] && name == embeddings[0] && !noted {
 		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("hidden_size"), want, quoted(name), i.shape))

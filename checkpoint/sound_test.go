@@ -321,3 +321,17 @@ func TestFilesBelow(t *testing.T) {
 	}
 	require.Len(t, check(t, files(map[string]string{"a/other.pt": empty})), 1)
 }
+
+// TestVocabularyOfDecoder: the decoder of Marian may have another vocabulary than the encoder.
+func TestVocabularyOfDecoder(t *testing.T) {
+	x, err := safetensors.NewTensor(safetensors.F32, []int{3, 1}, []float32{1, 2, 3})
+	require.NoError(t, err)
+	model := written(t, map[string]safetensors.Tensor{"model.decoder.embed_tokens.weight": x})
+	for config, want := range map[string]int{
+		`{"model_type":"marian","vocab_size":2,"decoder_vocab_size":3}`: 0,
+		`{"model_type":"marian","vocab_size":3,"decoder_vocab_size":2}`: 1,
+		`{"model_type":"marian","vocab_size":2}`:                        1,
+	} {
+		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": model})), want, config)
+	}
+}
