@@ -121,7 +121,7 @@ func TestUnusedBiases(t *testing.T) {
 // TestBuffers: models compute their buffers, whatever is stored. A tensor of another name is not a buffer.
 func TestBuffers(t *testing.T) {
 	first, second := map[string]string{"a": "model-00001-of-00002.safetensors"}, "model-00002-of-00002.safetensors"
-	for name, want := range map[string]int{"model.rotary_emb.inv_freq": 0, "rotary.inv_freq": 0, "embeddings.position_ids": 0, "l.0.relative_position_index": 0, "model.encoder.embed_positions.weights": 0, "model.encoder.embed_positions.weight": 1, "inv_freqs": 1, "l.0.weight": 1} {
+	for name, want := range map[string]int{"model.rotary_emb.inv_freq": 0, "rotary.inv_freq": 0, "l.0.rotary_emb.cos_cached": 0, "embeddings.token_type_ids": 0, "embeddings.position_ids": 0, "l.0.relative_position_index": 0, "model.encoder.embed_positions.weights": 0, "model.encoder.embed_positions.weight": 1, "inv_freqs": 1, "l.0.weight": 1} {
 		one, two := map[string]float32{"a": 1, name: 2}, map[string]float32{"b": 1, name: 3}
 		shards := maps.Clone(first)
 		shards["b"] = second

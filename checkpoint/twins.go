@@ -22,7 +22,7 @@ func (d *directory) twin(s *set) *set {
 
 // isBuffer reports whether the name is that of a buffer that models compute, so that a file may lack it.
 func isBuffer(name string) bool {
-	for _, ending := range []string{"position_ids", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias", "inv_freq", "original_inv_freq", "num_batches_tracked", "relative_position_index", "embed_positions.weights"} {
+	for _, ending := range []string{"position_ids", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias", "inv_freq", "original_inv_freq", "num_batches_tracked", "relative_position_index", "embed_positions.weights", "cos_cached", "sin_cached", "embeddings.token_type_ids"} {
 		if name == ending || strings.HasSuffix(name, "."+strings.TrimPrefix(ending, ".")) {
 			return true
 		}
