@@ -100,12 +100,18 @@ func packed(tensors map[string]safetensors.Tensor) string {
 // methods are the methods of quantization that package quant reads. Others are not judged.
 var methods = []string{"auto-round", "awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "modelopt", "mxfp4", "mxfp8"}
 
-// judgesQuantization reports whether package quant reads the quant_method of the config, or the config has none.
+// judgesQuantization reports whether package quant reads the quant_method of the config, or the config has none. A config
+// of compressed-tensors with a kv_cache_scheme may quantise no tensors.
 func (m *modelConfig) judgesQuantization() bool {
 	var settings struct {
-		Method string `json:"quant_method"`
+		Method string         `json:"quant_method"`
+		Groups map[string]any `json:"config_groups"`
+		Cache  any            `json:"kv_cache_scheme"`
 	}
 	_ = unmarshal(m.Quantization, &settings)
+	if settings.Method == "compressed-tensors" && settings.Cache != nil && len(settings.Groups) == 0 {
+		return false
+	}
 	return settings.Method == "" || slices.Contains(methods, settings.Method)
 }
 

@@ -335,3 +335,15 @@ func TestVocabularyOfDecoder(t *testing.T) {
 		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": model})), want, config)
 	}
 }
+
+// TestQuantizedCache: a config may specify how programs quantise the cache of keys and values, and quantise no tensor.
+func TestQuantizedCache(t *testing.T) {
+	model := weights(t, map[string]float32{"model.layers.0.self_attn.k_scale": 1, "x": 2})
+	for settings, want := range map[string]int{
+		`{"quant_method":"compressed-tensors","kv_cache_scheme":{"num_bits":8},"config_groups":{}}`:                                                                         0,
+		`{"quant_method":"compressed-tensors","config_groups":{}}`:                                                                                                          1,
+		`{"quant_method":"compressed-tensors","kv_cache_scheme":{"num_bits":8},"config_groups":{"group_0":{"weights":{"num_bits":8,"type":"float"},"targets":["Linear"]}}}`: 1,
+	} {
+		require.Len(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","quantization_config":` + settings + `}`, "model.safetensors": model})), want, settings)
+	}
+}
