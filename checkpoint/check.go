@@ -20,9 +20,9 @@ import (
 //
 // Check reads headers, indexes and configs. It reads data only to compare tensors that are stored
 // twice (copies of a tensor, tied heads, files of torch.save beside safetensors), and to find numbers
-// that a narrower dtype in config.json would round. It does not compare buffers, which models compute, such as inv_freq.
-// Comparing takes constant memory. On a hub or in
-// a bucket, Check opens each file once to read its header, and again only to compare its data.
+// that a narrower dtype in config.json would round. It does not compare buffers, which models compute,
+// such as inv_freq. Comparing takes constant memory. On a hub or in a bucket, Check opens each file
+// once to read its header, and again only to compare its data.
 //
 // A finding is about the content of files. If a file cannot be read for another reason, such as the
 // network, Check returns an error and no findings. More than 10,000 files with weights in a

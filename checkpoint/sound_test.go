@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatesOfJobs: the state of a training job is no model. Beside a model, whatever it contains, it is no finding,
+// TestStatesOfJobs: the state of a training job is not a model. Beside a model, whatever it contains, it is no finding,
 // and alone it is an error that says so.
 func TestStatesOfJobs(t *testing.T) {
 	model := weights(t, map[string]float32{"x": 1})
@@ -48,7 +48,7 @@ func TestLinksOfStates(t *testing.T) {
 	require.Empty(t, check(t, os.DirFS(dir)))
 }
 
-// TestCTranslate2: the model of CTranslate2 is no file of torch.save, although its name has that ending. Beside
+// TestCTranslate2: the model of CTranslate2 is not a file of torch.save, although its name has that ending. Beside
 // another model it is no finding.
 func TestCTranslate2(t *testing.T) {
 	const content = "\x06\x00\x00\x00\x10\x00TransformerSpec\x00"
@@ -76,7 +76,7 @@ func TestBesideOtherFormats(t *testing.T) {
 	}
 }
 
-// TestSpellings: two files of a model may spell the name of a tensor in two ways that transformers both accepts. If the
+// TestSpellings: two files of a model may spell the name of a tensor in two ways, both of which transformers accepts. If the
 // numbers differ, they are two models.
 func TestSpellings(t *testing.T) {
 	const conv = "encoder.pos_conv_embed.conv."
@@ -292,7 +292,7 @@ func TestDotInIndex(t *testing.T) {
 	require.Contains(t, found[0], `unreadable: "model.safetensors.index.json" cannot be read: `)
 }
 
-// TestOpenVINO: the weights of OpenVINO are no file of torch.save, although their name has that ending.
+// TestOpenVINO: the weights of OpenVINO are not a file of torch.save, although their name has that ending.
 func TestOpenVINO(t *testing.T) {
 	model := map[string]string{"config.json": "{}", "openvino_model.bin": "weights", "openvino_model.xml": "<net/>"}
 	_, err := checkpoint.OpenFS(files(model), ".")
@@ -307,7 +307,7 @@ func TestOpenVINO(t *testing.T) {
 }
 
 // TestFilesBelow: a file in a folder below a model, which no library opens, may be of another program, or of DeepSpeed
-// without tensors. In place of the model itself it is a finding.
+// without tensors. A file with the name of a model is a finding.
 func TestFilesBelow(t *testing.T) {
 	const empty = "\x80\x02}q\x00X\x01\x00\x00\x00aK\x01s."
 	for name, want := range map[string]int{
