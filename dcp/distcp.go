@@ -45,6 +45,10 @@ func openChunks(in osfile.Tree, dir string, skip func(name string, why error)) (
 	tensors := make(map[string]safetensors.Tensor, len(meta.tensors))
 	for i := range meta.tensors {
 		t := &meta.tensors[i]
+		if t.name == reserved && skip != nil {
+			skip(t.name, prefix.Unsupported{Err: errReserved})
+			continue
+		}
 		joined, err := f.join(t, meta.stored[t.name])
 		switch why := (prefix.Unsupported{}); {
 		case errors.As(err, &why) && skip != nil:
@@ -58,7 +62,7 @@ func openChunks(in osfile.Tree, dir string, skip func(name string, why error)) (
 	if skip != nil {
 		slices.Sort(meta.objects)
 		for _, name := range meta.objects {
-			skip(name, errors.New("it is a Python object, not a tensor"))
+			skip(name, errors.New("it is a Python object, which was not read"))
 		}
 	}
 	if whole, err = safetensors.FileOf(tensors, nil, f.close); err != nil { // a name is not valid in safetensors

@@ -23,8 +23,8 @@ type Opener struct {
 	// Skip is called with the name of each entry that is left out, and the reason. The entries are
 	// those of a .metadata, or of the files of torch.save. If why wraps [errors.ErrUnsupported],
 	// safetensors cannot represent the tensor, such as one of complex128; if Skip is nil, that is an
-	// error. Otherwise the entry is a Python object, such as the step. One Open makes no concurrent
-	// calls.
+	// error. Otherwise the entry is a Python object, such as the step. The objects of a .metadata are
+	// not read, and may contain tensors. One Open makes no concurrent calls.
 	Skip func(name string, why error)
 }
 

@@ -42,11 +42,11 @@ func (j *rankJob) read(i int, file *file) error {
 		if err := checkName(e.Name); err != nil {
 			return broken("", "%v", err)
 		}
+		if e.Name == reserved {
+			e.Why = prefix.Unsupported{Err: errReserved}
+		}
 		s, err := j.shareOf(e, opened)
 		switch why := (prefix.Unsupported{}); {
-		case e.Name == reserved:
-			j.skipped[e.Name] = errors.New("this name is reserved for the metadata of safetensors")
-			continue
 		case errors.As(err, &why):
 			s = &share{kind: "tensor that safetensors cannot hold", place: place{rank: -1}}
 		case w.err.Load() != nil:
@@ -63,6 +63,8 @@ func (j *rankJob) read(i int, file *file) error {
 }
 
 const reserved = "__metadata__" // the format of safetensors reserves this name
+
+var errReserved = errors.New("this name is reserved for the metadata of safetensors")
 
 // addMetadata adds the entries of a file that are not tensors. An entry that differs between files
 // is skipped.

@@ -117,6 +117,9 @@ func tensorsOf(v *views) func(any) (safetensors.Tensor, error) {
 	known := make(map[*tensor]safetensors.Tensor)
 	return func(value any) (made safetensors.Tensor, err error) {
 		t, ok := value.(*tensor)
+		if o, isObject := value.(*pickle.Object); isObject && (o.Why != nil || isTensor(o)) {
+			return made, prefix.Unsupported{Err: notTensor(o, false)}
+		}
 		if !ok {
 			return made, fmt.Errorf("expected a tensor, found %s", pickle.Describe(value))
 		}

@@ -1,0 +1,71 @@
+package dcp
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// conjugated returns a tensor of two float32 with the bit that PyTorch sets for a lazy conj.
+func conjugated(p *rankPickle) string {
+	return strings.TrimSuffix(p.floats(0, 2), "tR") + dict(str("conj"), "\x88") + "tR"
+}
+
+// TestReservedName: Skip is asked about a tensor with the name that the format reserves, in both kinds of
+// checkpoints. Without Skip, it is an error.
+func TestReservedName(t *testing.T) {
+	offset, length := entry()
+	one := tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}))
+	dir := folderOf(t, metadata(dict(str("__metadata__"), one), dict(index("__metadata__", 0), info("x", offset, length))))
+	c := must(openSkipping(os.DirFS(dir), "."))
+	defer c.Close()
+	require.EqualError(t, c.refused["__metadata__"], "this name is reserved for the metadata of safetensors")
+	require.Zero(t, c.Len())
+	require.ErrorAs(t, errorOf(Open(dir)), new(*safetensors.FormatError))
+
+	p := &rankPickle{}
+	ranks := fstest.MapFS{"model_rank_0.pt": p.file(dict(str("__metadata__"), p.floats(0, 2), str("x"), p.floats(0, 4)))}
+	c = must(openSkipping(ranks, "."))
+	require.EqualError(t, c.refused["__metadata__"], "this name is reserved for the metadata of safetensors")
+	requireFloats(t, c, "x", 4)
+	require.ErrorIs(t, errorOf(OpenFS(ranks, ".")), errors.ErrUnsupported)
+}
+
+// TestObjectsNotRead: the reason does not claim that an object of a .metadata has no tensors, since it was
+// not read.
+func TestObjectsNotRead(t *testing.T) {
+	var reasons []error
+	f := must(Opener{Skip: func(_ string, why error) { reasons = append(reasons, why) }}.Open(filepath.Join("testdata", "distcp", "one")))
+	defer f.Close()
+	require.Len(t, reasons, 1)
+	require.EqualError(t, reasons[0], "it is a Python object, which was not read")
+}
+
+// TestBitOfLocalTensor: the error for a tensor whose elements PyTorch would change names the bit, even if the
+// tensor is the local part of a DTensor, or a chunk.
+func TestBitOfLocalTensor(t *testing.T) {
+	const want = `the tensor has the bit "conj", which changes its elements; call resolve_conj and resolve_neg before saving it`
+	p := &rankPickle{}
+	part := dtensor{
+		size: tuple(num(2)), local: conjugated(p), placements: list(shard(0)), mesh: deviceMesh{ranks: p.ints([]int{1}, 0), coordinate: list(num(0))}.String(),
+	}.String()
+	c := must(openRankFiles(p.file(dict(str("x"), part, str("y"), p.floats(0, 2)))))
+	require.ErrorContains(t, c.refused["x"], want)
+	requireFloats(t, c, "y", 2)
+
+	p = &rankPickle{}
+	saved := p.file(conjugated(p)).Data
+	dir := folderOf(t, metadata(dict(str("w"), tensorOf("float32", []int{2}, boxOf([]int{0}, []int{2}))), dict(index("w", 0), info("y", 0, len(saved)))))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "y"), saved, 0o666))
+	c = must(openSkipping(os.DirFS(dir), "."))
+	defer c.Close()
+	err := errorOf(safetensors.Append[float32](nil, must(c.Tensor("w"))))
+	require.ErrorContains(t, err, `byte 0 of "y": torch._utils._rebuild_tensor_v2: `+want)
+	require.NotContains(t, err.Error(), "Opener.Skip", "which is not asked when a tensor is read")
+}
