@@ -128,8 +128,8 @@ func (c *checker) judge(dir string, l listing) error {
 	}
 	switch {
 	case l.any(isSafetensorsIndex):
-	case l.has(distcpMetadata), l.any(variant.IsRank), isItems(l), !l.any(isSafetensors) && l.any(variant.IsRankFile) && !l.any(isTorchModel):
-		if !l.any(variant.IsRankFile) || l.any(isSure) || l.has(distcpMetadata) {
+	case l.any(variant.IsMetadata), l.any(variant.IsRank), isItems(l), lacksMetadata(l), !l.any(isSafetensors) && l.any(variant.IsRankFile) && !l.any(isTorchModel):
+		if !l.any(variant.IsRankFile) || l.any(isSure) || l.any(variant.IsMetadata) {
 			return c.opens(dir)
 		}
 	}

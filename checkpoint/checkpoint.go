@@ -39,7 +39,8 @@ type Opener struct {
 // directory, it opens the first of these that is there:
 //
 //   - safetensors files, if the directory has an index of them
-//   - a checkpoint of torch.distributed.checkpoint, if the directory has a .metadata, as [dcp.Open] opens it
+//   - a checkpoint of torch.distributed.checkpoint, if the directory has a .metadata or those of all ranks, as
+//     [dcp.Open] opens it
 //   - safetensors files of the ranks of a job, as [dcp.Open] opens them
 //   - safetensors files without an index
 //   - files of torch.save by the ranks of a job, as [dcp.Open] opens them
@@ -166,7 +167,7 @@ func openFile(in where, name string) (*safetensors.File, error) {
 	switch base := filepath.Base(name); {
 	case isTorch(base) || isTorchIndex(base):
 		return in.openTorch(name)
-	case strings.HasSuffix(base, ".distcp"):
+	case isDistcp(base):
 		return nil, prefix.OpenError(name, errors.New("is a part of a checkpoint of torch.distributed.checkpoint: open its directory"))
 	}
 	f, err := in.openSafetensors(name)
@@ -182,13 +183,14 @@ type kind struct {
 // kinds lists the formats in their order of precedence.
 var kinds = []kind{
 	{func(l listing) bool { return l.any(isSafetensorsIndex) }, safetensorsIn},
-	{func(l listing) bool { return l.has(distcpMetadata) }, ranksIn},
+	{func(l listing) bool { return l.any(variant.IsMetadata) }, ranksIn},
 	{isItems, func(_ where, dir string) (*safetensors.File, error) {
 		return nil, prefix.OpenError(dir, errors.New("is what ranks saved with the package torch_checkpointing: where their tensors belong is in "+
 			itemMetadata+" only, which is not read; open the folder above it if that has the whole model"))
 	}},
 	{func(l listing) bool { return l.any(variant.IsRank) }, ranksIn},
 	{func(l listing) bool { return l.any(isSafetensors) }, safetensorsIn},
+	{lacksMetadata, ranksIn},
 	{func(l listing) bool { return l.any(variant.IsRankFile) && !l.any(isTorchModel) }, func(in where, dir string) (*safetensors.File, error) {
 		f, err := in.openRanks(dir)
 		if errors.Is(err, fs.ErrNotExist) { // the name is that of a rank's file, but the file is a whole checkpoint
@@ -201,6 +203,12 @@ var kinds = []kind{
 	}, func(in where, dir string) (*safetensors.File, error) {
 		return in.openTorch(dir)
 	}},
+}
+
+// lacksMetadata reports whether a directory has nothing but .distcp files without the .metadata that describes them.
+// Package dcp explains that.
+func lacksMetadata(l listing) bool {
+	return l.any(isDistcp) && !l.any(variant.IsMetadata) && !l.any(isSafetensors) && !l.any(isTorchWeights)
 }
 
 // isTorchModel reports whether transformers, peft or diffusers saves models under this name. Such a file takes

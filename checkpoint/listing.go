@@ -20,7 +20,6 @@ const (
 	modulesFile       = "modules.json" // list of the modules of sentence-transformers, in order
 	schedulerFile     = "scheduler_config.json"
 	pipelineFile      = "model_index.json" // list of the components of a pipeline of diffusers
-	distcpMetadata    = ".metadata"        // table of torch.distributed.checkpoint
 	itemMetadata      = "metadata.pkl"     // table of torch_checkpointing
 )
 
@@ -73,8 +72,12 @@ func list(in osfile.Tree, dir string) (listing, error) {
 
 // isWeights reports whether a file with this name contains tensors of a model, or the table of files that do.
 func isWeights(name string) bool {
-	return isSafetensors(name) || isTorchWeights(name) || isTorchIndex(name) || strings.HasSuffix(name, ".distcp") || name == distcpMetadata
+	return isSafetensors(name) || isTorchWeights(name) || isTorchIndex(name) || isDistcp(name) || variant.IsMetadata(name)
 }
+
+// isDistcp reports whether a file with this name has chunks of tensors that torch.distributed.checkpoint saved, which
+// a .metadata describes.
+func isDistcp(name string) bool { return strings.HasSuffix(name, ".distcp") }
 
 // isSafetensors reports whether a file with this name is of safetensors, or an index of such files.
 func isSafetensors(name string) bool {

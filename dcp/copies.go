@@ -3,6 +3,7 @@ package dcp
 import (
 	"bytes"
 	"io"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -68,4 +69,26 @@ func (c copies) ReadAt(p []byte, off int64) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// mergeCopies sorts the pieces of a tensor, and replaces those that are copies of one another by one, as
+// sameOf does.
+func mergeCopies(name string, pieces []*piece, early *int64) ([]*piece, error) {
+	slices.SortStableFunc(pieces, func(a, b *piece) int { return compareBoxes(a.box, b.box) })
+	once := pieces[:0]
+	for len(pieces) > 0 {
+		n := 1
+		for n < len(pieces) && pieces[n].equal(pieces[0].box) {
+			n++
+		}
+		p := pieces[0]
+		if n > 1 {
+			var err error
+			if p, err = sameOf(name, slices.Clone(pieces[:n]), early); err != nil {
+				return nil, err
+			}
+		}
+		once, pieces = append(once, p), pieces[n:]
+	}
+	return once, nil
 }

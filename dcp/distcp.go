@@ -21,17 +21,20 @@ import (
 // to its place in the files __RANK_NUMBER.distcp. Each chunk is itself a file of torch.save, and
 // chunks are adjacent. With SerializationFormat.SAFETENSORS, instead, the end of each .distcp file
 // is a safetensors file with all its chunks, which PyTorch itself cannot read from there.
+//
+// If the ranks save without communicating (use_collectives=False), each writes such a file for its own
+// chunks, with the name __RANK.metadata.
 const metadataFile = ".metadata"
 
-// openChunks opens the checkpoint in a directory with a .metadata.
-func openChunks(in osfile.Tree, dir string, skip func(name string, why error)) (whole *safetensors.File, err error) {
-	data, err := readFile(in.FS, in.Join(dir, metadataFile))
-	if err != nil {
+// openChunks opens the checkpoint that the files metas in a directory describe: a .metadata, or those of
+// all ranks.
+func openChunks(in osfile.Tree, dir string, metas []string, skip func(name string, why error)) (whole *safetensors.File, err error) {
+	if err := checkCount(len(metas)); err != nil {
 		return nil, err
 	}
-	meta, err := readMetadata(data, maxSteps)
+	all, err := readAll(in, dir, metas)
 	if err != nil {
-		return nil, broken("", "%s: %v", metadataFile, err)
+		return nil, err
 	}
 	f := &files{in: in, byName: make(map[string]*file)}
 	defer func() {
@@ -39,29 +42,28 @@ func openChunks(in osfile.Tree, dir string, skip func(name string, why error)) (
 			f.close()
 		}
 	}()
-	if err := f.open(dir, meta); err != nil {
+	if err := f.open(dir, all); err != nil {
 		return nil, err
 	}
-	tensors := make(map[string]safetensors.Tensor, len(meta.tensors))
-	for i := range meta.tensors {
-		t := &meta.tensors[i]
-		if t.name == reserved && skip != nil {
-			skip(t.name, prefix.Unsupported{Err: errReserved})
+	tensors := make(map[string]safetensors.Tensor, len(all.entries))
+	for _, entries := range all.entries {
+		name := entries[0].name
+		if name == reserved && skip != nil {
+			skip(name, prefix.Unsupported{Err: errReserved})
 			continue
 		}
-		joined, err := f.join(t, meta.stored[t.name])
+		joined, err := f.join(entries)
 		switch why := (prefix.Unsupported{}); {
 		case errors.As(err, &why) && skip != nil:
-			skip(t.name, why)
+			skip(name, why)
 		case err != nil:
 			return nil, err
 		default:
-			tensors[t.name] = joined
+			tensors[name] = joined
 		}
 	}
 	if skip != nil {
-		slices.Sort(meta.objects)
-		for _, name := range meta.objects {
+		for _, name := range all.objects {
 			skip(name, errors.New("it is a Python object, which was not read"))
 		}
 	}
@@ -71,45 +73,108 @@ func openChunks(in osfile.Tree, dir string, skip func(name string, why error)) (
 	return whole, nil
 }
 
-// readFile returns the content of a file, which may have at most 100 MB.
-func readFile(fsys fs.FS, name string) ([]byte, error) {
+// A described consists of the entries of all files of metadata in a directory.
+type described struct {
+	entries [][]entry // those of each tensor, one from each file that has the tensor
+	objects []string  // sorted names of the entries that are not tensors
+}
+
+// An entry is what one file of metadata contains about a tensor.
+type entry struct {
+	*tensor
+	places []stored
+	from   string // name of the file of metadata
+}
+
+// readAll reads files of metadata, which may have at most 100 MB together.
+func readAll(in osfile.Tree, dir string, metas []string) (all *described, err error) {
+	all = &described{}
+	index := make(map[string]int) // index of each tensor in all.entries
+	bytes, steps := pickle.MaxSize, maxSteps
+	for _, from := range metas {
+		data, err := readFile(in.FS, in.Join(dir, from), bytes)
+		if err != nil {
+			return nil, err
+		}
+		c, err := readMetadata(data, steps)
+		if err != nil {
+			return nil, broken("", "%s: %v", from, err)
+		}
+		bytes, steps = bytes-len(data), steps-c.steps
+		for i := range c.tensors {
+			t := &c.tensors[i]
+			at, known := index[t.name]
+			if !known {
+				at = len(all.entries)
+				index[t.name] = at
+				all.entries = append(all.entries, nil)
+			}
+			all.entries[at] = append(all.entries[at], entry{t, c.stored[t.name], from})
+		}
+		all.objects = append(all.objects, c.objects...)
+	}
+	slices.Sort(all.objects)
+	all.objects = slices.Compact(all.objects)
+	for _, name := range all.objects {
+		if at, both := index[name]; both {
+			return nil, broken(name, "it is a tensor in %s, and a Python object in the file of another rank", all.entries[at][0].from)
+		}
+	}
+	return all, nil
+}
+
+// readFile returns the content of a file of metadata, which may have at most this number of bytes.
+func readFile(fsys fs.FS, name string, most int) ([]byte, error) {
 	r, _, err := osfile.OpenFS(fsys, name)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	const window = 256 << 10 // each read may be a request
-	data, err := io.ReadAll(bufio.NewReaderSize(io.LimitReader(r, pickle.MaxSize+1), window))
+	data, err := io.ReadAll(bufio.NewReaderSize(io.LimitReader(r, int64(most)+1), window))
 	switch {
 	case err != nil:
 		return nil, openError(name, err)
-	case len(data) > pickle.MaxSize:
+	case len(data) > most:
 		return nil, broken("", "%s has more than %d bytes", metadataFile, pickle.MaxSize)
 	}
 	return data, nil
 }
 
-// join returns a tensor joined from its chunks. It ignores chunks without elements.
-func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err error) {
+// join returns a tensor joined from its chunks in all entries. It ignores chunks without elements. If
+// several ranks have saved the same chunk, the copies are compared when they are read.
+func (f *files) join(entries []entry) (joined safetensors.Tensor, err error) {
+	t := entries[0]
 	row, _ := torchtype.Of(t.dtype.Name)
 	var dtype safetensors.DType
 	if dtype.UnmarshalText([]byte(row.Safetensors)) != nil {
 		return joined, fmt.Errorf("tensor %s: %w", quote(t.name), prefix.Unsupported{Err: fmt.Errorf("safetensors has no dtype for %v", t.dtype)})
 	}
 	var pieces []*piece
-	for _, b := range t.chunks {
-		if b.empty() {
-			continue
+	for _, e := range entries {
+		if e.dtype != t.dtype || !slices.Equal(e.size, t.size) {
+			return joined, broken(t.name, "it is %v of size %v in %s, and %v of size %v in %s", t.dtype, t.size, t.from, e.dtype, e.size, e.from)
 		}
-		s, err := find(places, b)
-		if err != nil {
-			return joined, broken(t.name, "%v", err)
+		for _, b := range e.chunks {
+			if b.empty() {
+				continue
+			}
+			s, err := find(e.places, b)
+			if err != nil {
+				return joined, broken(t.name, "%v", err)
+			}
+			p := &piece{box: b, stored: b, file: quote(s.file)}
+			if p.tensor, err = f.chunk(t.name, dtype, b, s); err != nil {
+				return joined, err
+			}
+			pieces = append(pieces, p)
 		}
-		p := &piece{box: b, stored: b, file: quote(s.file)}
-		if p.tensor, err = f.chunk(t.name, dtype, b, s); err != nil {
+	}
+	if len(entries) > 1 {
+		none := int64(0)
+		if pieces, err = mergeCopies(t.name, pieces, &none); err != nil {
 			return joined, err
 		}
-		pieces = append(pieces, p)
 	}
 	return tile(t.name, dtype, t.size, pieces)
 }

@@ -55,6 +55,8 @@ func requireFolder(t *testing.T, folder string, names ...string) {
 			switch name {
 			case "one":
 				require.Equal(t, []string{"epoch"}, c.objects)
+			case "alone":
+				require.Equal(t, []string{"rank"}, c.objects)
 			default:
 				require.Equal(t, []string{"args", "list.1", "optimizer.param_groups.0.betas"}, c.objects[:3])
 			}
@@ -69,17 +71,60 @@ func requireFolder(t *testing.T, folder string, names ...string) {
 }
 
 // TestDistcpGolden reads checkpoints that PyTorch wrote, and compares every tensor.
-func TestDistcpGolden(t *testing.T) { requireFolder(t, "testdata/distcp", "one", "ranks", "mesh") }
+func TestDistcpGolden(t *testing.T) {
+	requireFolder(t, "testdata/distcp", "one", "ranks", "mesh", "alone")
+}
 
 // TestTorchDistcp compares checkpoints that the installed PyTorch writes, of other numbers
 // than the golden ones, also one with a file for each chunk and one of several threads.
 func TestTorchDistcp(t *testing.T) {
 	folder := t.TempDir()
 	script(t, "testdata/distcp/generate.py")(folder, "1")
-	requireFolder(t, folder, "one", "ranks", "mesh", "files", "threads")
+	requireFolder(t, folder, "one", "ranks", "mesh", "files", "threads", "alone")
 	c := must(openSkipping(os.DirFS(folder), "safetensors"))
 	defer c.Close()
 	requireTensors(t, loaded(filepath.Join(folder, "safetensors.safetensors")), c.File)
+}
+
+// TestAlone: the metadata of all ranks must agree, and the file of no rank may be missing. Copies of a chunk
+// are compared when they are read.
+func TestAlone(t *testing.T) {
+	copied := func() string {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/distcp/alone")))
+		return dir
+	}
+	replace := func(name, old, new string) string {
+		dir := copied()
+		name = filepath.Join(dir, name)
+		data := must(os.ReadFile(name))
+		require.Contains(t, string(data), old)
+		require.NoError(t, os.WriteFile(name, []byte(strings.Replace(string(data), old, new, 1)), 0o666))
+		return dir
+	}
+	refused := func(dir, want string) {
+		t.Helper()
+		_, err := openSkipping(os.DirFS(dir), ".")
+		require.ErrorContains(t, err, want)
+		require.ErrorAs(t, err, new(*safetensors.FormatError))
+	}
+	for _, name := range []string{"__0.metadata", "__3.metadata"} {
+		dir := copied()
+		require.NoError(t, os.Remove(filepath.Join(dir, name)))
+		refused(dir, fmt.Sprintf("%q is missing", name))
+	}
+	refused(replace("__1.metadata", "\x8c\x04rank", "\x8c\x05own.0"), `tensor "own.0": it is a tensor in __0.metadata, and a Python object in the file of another rank`)
+	refused(replace("__2.metadata", "\x8c\x05int64", "\x8c\x05int32"), `tensor "replicated": it is torch.int64 of size [5] in __0.metadata, and torch.int32 of size [5] in __2.metadata`)
+	refused(replace("__2.metadata", "K\x07K\x05\x86", "K\x08K\x05\x86"), `tensor "rows": it is torch.float32 of size [7 5] in __0.metadata, and torch.float32 of size [8 5] in __2.metadata`)
+	dir := copied()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, metadataFile), nil, 0o666))
+	refused(dir, `.metadata and "__0.metadata" are of two saves`)
+
+	c := must(openSkipping(os.DirFS(replace("__2_0.distcp", "\x04\x00\x00\x00\x00\x00\x00\x00", "\x05\x00\x00\x00\x00\x00\x00\x00")), "."))
+	defer c.Close()
+	err := errorOf(safetensors.Append[int64](nil, must(c.Tensor("replicated"))))
+	require.ErrorContains(t, err, `tensor "replicated": it differs between the ranks that have it: piece [0:5] in "__0_0.distcp" is not equal to that in "__2_0.distcp"`)
+	require.ErrorAs(t, err, new(*safetensors.FormatError))
 }
 
 // counted counts the files of a folder that are open, their reads and the bytes, and panics
@@ -227,7 +272,7 @@ func folderOf(t testing.TB, meta string) string {
 }
 
 // entry returns where the tensor model.w of testdata/one is.
-func entry() (offset, length int) {
+func entryOfOne() (offset, length int) {
 	c := must(readMetadata(must(os.ReadFile("testdata/distcp/one/.metadata")), maxSteps))
 	s := c.stored["model.w"][0]
 	return int(s.offset), int(s.length)
@@ -236,7 +281,7 @@ func entry() (offset, length int) {
 // TestHandMade reads metadata that PyTorch may write but did not here: empty chunks, chunks that
 // are transformed, dtypes and entries that safetensors lacks.
 func TestHandMade(t *testing.T) {
-	offset, length := entry()
+	offset, length := entryOfOne()
 	pairs := str("x") // of pairs of pairs: they would print 2^60 times
 	for i := range 60 {
 		pairs += "q" + string(rune(i)) + "h" + string(rune(i)) + "\x86"
@@ -270,7 +315,7 @@ func TestHandMade(t *testing.T) {
 
 // TestRefused: each rule of the metadata has an error that names the tensor and the rule.
 func TestRefused(t *testing.T) {
-	offset, length := entry()
+	offset, length := entryOfOne()
 	there := info("x", offset, length)
 	const huge = math.MaxInt/2 + 1
 	tooLarge := "overflows"
@@ -346,7 +391,7 @@ func TestOpenDistcp(t *testing.T) {
 	require.Nil(t, f.Metadata())
 	require.NoError(t, f.Close())
 
-	offset, length := entry()
+	offset, length := entryOfOne()
 	ordered := func(items ...string) string {
 		return "ccollections\nOrderedDict\n)R(" + strings.Join(items, "") + "u"
 	}
@@ -409,7 +454,7 @@ func TestSafetensorsInside(t *testing.T) {
 	require.Equal(t, []int8{3, 4, 5}, must(safetensors.Elements[int8](f, "b", 3)))
 
 	inside := info("y", 9, 8)
-	offset, length := entry()
+	offset, length := entryOfOne()
 	for name, test := range map[string]struct {
 		dtype string
 		shape []int

@@ -168,11 +168,12 @@ func TestFolderErrors(t *testing.T) {
 	require.NoError(t, WriteFile(filepath.Join(hole, FileName(0)), pieces{"x": at(safetensors.U8, "1:2")[0]}, nil))
 	require.NoError(t, WriteFile(filepath.Join(broken, FileName(0)), pieces{}, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(broken, FileName(1)), []byte("{"), 0o666))
-	none := ": no *.safetensors file and no .metadata in it, and no files of torch.save by ranks"
+	none := ": it has .distcp files, but no .metadata, which describes them and is saved last"
 	unfilled := `: tensor "x": no piece holds [0:1], next to piece [1:2] in "` + FileName(0) + `"`
 	for want, err := range map[string]error{
-		"open " + empty + none:    errorOf(Open(empty)),
-		"open empty" + none:       errorOf(OpenFS(os.DirFS(dir), "empty")),
+		"open " + empty + none: errorOf(Open(empty)),
+		"open empty" + none:    errorOf(OpenFS(os.DirFS(dir), "empty")),
+		"open .: no *.safetensors file and no .metadata in it, and no files of torch.save by ranks": errorOf(OpenFS(os.DirFS(t.TempDir()), ".")),
 		"open " + hole + unfilled: errorOf(Open(hole)),
 		"open hole" + unfilled:    errorOf(OpenFS(os.DirFS(dir), "hole")),
 		"open " + filepath.Join(empty, "folder.safetensors", metadataFile) + ": is a directory":                    errorOf(Open(filepath.Join(empty, "folder.safetensors"))),

@@ -44,19 +44,21 @@ type file struct {
 }
 
 // open opens all files that contain chunks, and so checks that they exist.
-func (f *files) open(dir string, c *checkpoint) error {
+func (f *files) open(dir string, described *described) error {
 	var all []*file
-	for _, t := range c.tensors {
-		for _, s := range c.stored[t.name] {
-			if f.byName[s.file] != nil {
-				continue
+	for _, entries := range described.entries {
+		for _, e := range entries {
+			for _, s := range e.places {
+				if f.byName[s.file] != nil {
+					continue
+				}
+				if _, err := filepath.Localize(s.file); err != nil || s.file == "." {
+					return broken(e.name, "%.200q is not the name of a file in the folder", s.file)
+				}
+				opened := f.add(f.in.Join(dir, s.file))
+				f.byName[s.file] = opened
+				all = append(all, opened)
 			}
-			if _, err := filepath.Localize(s.file); err != nil || s.file == "." {
-				return broken(t.name, "%.200q is not the name of a file in the folder", s.file)
-			}
-			opened := f.add(f.in.Join(dir, s.file))
-			f.byName[s.file] = opened
-			all = append(all, opened)
 		}
 	}
 	if err := openAll(all); err != nil {

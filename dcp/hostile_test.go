@@ -22,7 +22,7 @@ import (
 // TestManyFiles: a job of many ranks has more files than a process may have open.
 func TestManyFiles(t *testing.T) {
 	const n = 300
-	offset, length := entry()
+	offset, length := entryOfOne()
 	data := must(os.ReadFile("testdata/distcp/one/__0_0.distcp"))
 	folder := fstest.MapFS{}
 	var chunks, places []string
@@ -147,7 +147,7 @@ func (f *gatedFile) Close() error {
 // even if another read of it ends. Close lets that read end.
 func TestFilesInUse(t *testing.T) {
 	const n = maxIdle + 10
-	offset, length := entry()
+	offset, length := entryOfOne()
 	data := must(os.ReadFile("testdata/distcp/one/__0_0.distcp"))
 	folder := fstest.MapFS{}
 	var chunks, places []string

@@ -10,6 +10,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // Assemble joins the checkpoint from open files of any origin: package remote, an object store,
@@ -120,11 +121,5 @@ func metadataOf(files []*safetensors.File) map[string]string {
 	if len(files) == 0 {
 		return nil
 	}
-	metadata := files[0].Metadata() // a copy
-	delete(metadata, shardingKey)
-	delete(metadata, versionKey)
-	if len(metadata) == 0 {
-		return nil
-	}
-	return metadata
+	return variant.WithoutSharding(files[0].Metadata())
 }

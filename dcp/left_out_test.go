@@ -20,7 +20,7 @@ func conjugated(p *rankPickle) string {
 // TestReservedName: Skip is asked about a tensor with the name that the format reserves, in both kinds of
 // checkpoints. Without Skip, it is an error.
 func TestReservedName(t *testing.T) {
-	offset, length := entry()
+	offset, length := entryOfOne()
 	one := tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}))
 	dir := folderOf(t, metadata(dict(str("__metadata__"), one), dict(index("__metadata__", 0), info("x", offset, length))))
 	c := must(openSkipping(os.DirFS(dir), "."))

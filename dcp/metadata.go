@@ -9,11 +9,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
-// A checkpoint is the content of the file .metadata.
+// A checkpoint is the content of a file .metadata.
 type checkpoint struct {
 	tensors []tensor
 	objects []string // names of the entries that are not tensors
 	stored  map[string][]stored
+	steps   int // number of steps that reading the pickle took
 }
 
 // A tensor is the entry of a tensor in the file .metadata. It describes the tensor and its chunks.
@@ -57,7 +58,9 @@ func readMetadata(data []byte, maxSteps int) (*checkpoint, error) {
 	if err := c.readTensors(u, fields); err != nil {
 		return nil, err
 	}
-	return c, c.readStorage(u, fields)
+	err = c.readStorage(u, fields)
+	c.steps = u.Steps()
+	return c, err
 }
 
 // fieldsOf returns the attributes of v if it is an object of a class with this name.

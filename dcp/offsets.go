@@ -10,12 +10,13 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // These are keys and values of the metadata that torch.distributed.checkpoint writes.
 const (
-	shardingKey = "DCP_SHARDING_INFO" // the offsets of the pieces in a file
-	versionKey  = "DCP_VERSION"
+	shardingKey = variant.ShardingKey
+	versionKey  = variant.VersionKey
 	formatKey   = "format"
 
 	version = "1.0"

@@ -29,7 +29,8 @@ type Opener struct {
 }
 
 // Open opens the checkpoint in a directory. If the directory has a .metadata, the result has the
-// tensors in its .distcp files, and Python objects are left out. Otherwise it has the tensors of
+// tensors in its .distcp files, and Python objects are left out. The same holds if it has the files
+// __0.metadata, __1.metadata and so on, which ranks save with use_collectives=False. Otherwise it has the tensors of
 // all *.safetensors files, as in PyTorch's HuggingFaceStorageReader. If there are none, it has the
 // tensors of the files that ranks saved with torch.save, and Python objects are left out. Every
 // tensor of the result is whole, joined from its pieces. Open reads the headers or the .metadata,
@@ -71,8 +72,9 @@ func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 // that tree.
 func (o Opener) open(in osfile.Tree, dir string, openFile func(string) (*safetensors.File, error)) (f *safetensors.File, err error) {
 	entries, err := fs.ReadDir(in.FS, dir)
-	var names, others []string
+	var all, names, others []string
 	for _, e := range entries {
+		all = append(all, e.Name())
 		switch {
 		case e.IsDir():
 		case strings.HasSuffix(e.Name(), suffix):
@@ -82,14 +84,19 @@ func (o Opener) open(in osfile.Tree, dir string, openFile func(string) (*safeten
 		}
 	}
 	ranks, several := variant.RankFiles(others)
+	metas, twoSaves := variant.Metadata(all)
 	switch {
 	case err != nil:
-	case slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == metadataFile }):
-		f, err = openChunks(in, dir, o.Skip)
+	case twoSaves != nil:
+		err = broken("", "%v", twoSaves)
+	case len(metas) > 0:
+		f, err = openChunks(in, dir, metas, o.Skip)
 	case len(names) == 0 && several != nil:
 		err = broken("", "%v", several)
 	case len(names) == 0 && len(ranks) > 0:
 		f, err = openRanks(in, dir, ranks, o.Key, o.Skip)
+	case len(names) == 0 && slices.ContainsFunc(others, func(name string) bool { return strings.HasSuffix(name, ".distcp") }):
+		err = prefix.Absent{Err: fmt.Errorf("it has .distcp files, but no %s, which describes them and is saved last", metadataFile)}
 	case len(names) == 0:
 		err = prefix.Absent{Err: fmt.Errorf("no *%s file and no %s in it, and no files of torch.save by ranks", suffix, metadataFile)}
 	default:

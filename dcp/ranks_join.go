@@ -49,20 +49,9 @@ func (j *rankJob) whole(t *divided, early *int64) (joined safetensors.Tensor, er
 			}
 		}
 	}
-	slices.SortStableFunc(pieces, func(a, b *piece) int { return compareBoxes(a.box, b.box) })
-	once := pieces[:0]
-	for len(pieces) > 0 {
-		n := 1
-		for n < len(pieces) && pieces[n].equal(pieces[0].box) {
-			n++
-		}
-		p := pieces[0]
-		if n > 1 {
-			if p, err = sameOf(t.name, slices.Clone(pieces[:n]), early); err != nil {
-				return joined, err
-			}
-		}
-		once, pieces = append(once, p), pieces[n:]
+	once, err := mergeCopies(t.name, pieces, early)
+	if err != nil {
+		return joined, err
 	}
 	if t.listed != nil && len(once) != len(t.listed) {
 		for _, b := range t.listed {

@@ -88,6 +88,9 @@ func (u *Unpickler) Charge(n int) error {
 	return nil
 }
 
+// Steps returns the number of steps that all pickles took so far, see usualSteps.
+func (u *Unpickler) Steps() int { return u.steps }
+
 // Load reads the next pickle and returns its value. A file may contain several pickles, one after
 // another.
 func (u *Unpickler) Load() (any, error) {

@@ -127,6 +127,13 @@ SAVED = {
 NOT_CONTIGUOUS = {"safetensors": ("transposed", "channels_last", "slice")}  # which that format refuses
 
 
+def alone(rank, world):
+    """The tensors of ranks that save without communicating: each also has one of its own."""
+    torch.manual_seed(seed + 1)
+    tensors = {"rows": floats(7, 5), "one_row": floats(1, 3), "replicated": torch.arange(5), "scalar": floats()}
+    return tensors | {f"own.{r}": torch.full((3,), float(r)) for r in range(world) if rank in (r, None)}
+
+
 def run(rank, world, rendezvous):
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
@@ -136,6 +143,10 @@ def run(rank, world, rendezvous):
         for view in NOT_CONTIGUOUS.get(name, ()):
             del state["views"][view]
         dcp.save(state, storage_writer=FileSystemWriter(os.path.join(folder, name), **options))
+    state = alone(rank, world)
+    for name in ("rows", "one_row"):
+        state[name] = distribute_tensor(state[name], meshes[1], [Replicate(), Shard(0)])
+    dcp.save(state | {"rank": rank}, storage_writer=FileSystemWriter(os.path.join(folder, "alone")), use_collectives=False)
     dist.destroy_process_group()
 
 
@@ -148,6 +159,7 @@ if __name__ == "__main__":
     loaded = {"model": {"w": torch.zeros(3), "b": torch.zeros(())}}
     dcp.load(loaded, checkpoint_id=os.path.join(folder, "one"))
     save_file({"model.w": loaded["model"]["w"], "model.b": loaded["model"]["b"]}, os.path.join(folder, "one.safetensors"))
+    save_file(alone(None, 4), os.path.join(folder, "alone.safetensors"))
     tensors = expected()
     for name in SAVED:
         left_out = ["views." + view for view in NOT_CONTIGUOUS.get(name, ())]

@@ -127,7 +127,7 @@ func isJoined(files []storage.File) bool {
 	for _, file := range files {
 		rank, saved := variant.RankOf(file.Name)
 		switch {
-		case file.Name == ".metadata", variant.IsRank(file.Name), saved && rank.Sure:
+		case variant.IsMetadata(file.Name), variant.IsRank(file.Name), saved && rank.Sure:
 			return true
 		case saved:
 			ranks++
@@ -145,8 +145,12 @@ func (o *Opener) noteObjects(c *Checkpoint) {
 			delete(c.Refused, name)
 		}
 	}
+	text := "entries that are no tensors are left out"
+	if slices.ContainsFunc(c.Files, func(f storage.File) bool { return variant.IsMetadata(f.Name) }) {
+		text = "Python objects are left out unread, with any tensors in them"
+	}
 	if len(objects) > 0 {
-		o.note("%s: entries that are no tensors are left out: %s", storage.Shown(c.Name), variant.List(objects, 5, term.Name))
+		o.note("%s: %s: %s", storage.Shown(c.Name), text, variant.List(objects, 5, term.Name))
 	}
 }
 

@@ -227,6 +227,7 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 		return howToName(c.Name, err)
 	}
 	c.take(f)
+	c.Metadata = variant.WithoutSharding(c.Metadata)
 	if !c.Joined {
 		c.Layout = layoutOf(f, name, c.Files)
 	}
@@ -372,7 +373,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 			all.Order = append(all.Order, tensor)
 		}
 		maps.Copy(all.Refused, c.Refused)
-		if merged := maps.Clone(c.Metadata); len(merged) > 0 {
+		if merged := variant.WithoutSharding(maps.Clone(c.Metadata)); len(merged) > 0 {
 			maps.Copy(merged, all.Metadata)
 			all.Metadata = merged
 		}
