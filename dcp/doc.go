@@ -24,8 +24,8 @@
 // # Files of torch.save
 //
 // Each rank that calls torch.save(model.state_dict()) with FSDP or DTensor leaves a file:
-// model_world_size_8_rank_3.pt (verl, SkyRL, oumi), model.rank_3.pth (dinov2) or model_3.pt
-// (torchtitan). Other files of the ranks next to those of the model, such as optim and extra_state,
+// model_world_size_8_rank_3.pt (verl, SkyRL, oumi), model_rank_3_of_8.pt, model.rank_3.pth (dinov2) or
+// model_3.pt (torchtitan). Other files of the ranks next to those of the model, such as optim and extra_state,
 // are ignored. Each file describes the mesh of ranks that the rank was in, and how a tensor is
 // divided: by Shard, _StridedShard and Replicate on meshes of up to 8 dimensions, by PyTorch 2.1 to
 // 2.15, or as the shards of FSDP1. That description, and not the name of a file, determines where a

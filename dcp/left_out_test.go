@@ -2,6 +2,7 @@ package dcp
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,4 +69,38 @@ func TestBitOfLocalTensor(t *testing.T) {
 	err := errorOf(safetensors.Append[float32](nil, must(c.Tensor("w"))))
 	require.ErrorContains(t, err, `byte 0 of "y": torch._utils._rebuild_tensor_v2: `+want)
 	require.NotContains(t, err.Error(), "Opener.Skip", "which is not asked when a tensor is read")
+}
+
+// TestKeyAdvice: an error about an entry beside the dict of the model advises to select that dict. An error
+// about the model itself does not.
+func TestKeyAdvice(t *testing.T) {
+	open := func(key string, model, rng [2]int) error {
+		folder := make(fstest.MapFS)
+		for rank := range 2 {
+			p := &rankPickle{}
+			folder[[]string{"model_rank_0.pt", "model_rank_1.pt"}[rank]] = p.file(dict(str("model"), dict(str("x"), p.floats(model[rank], 4)), str("rng"), p.floats(rng[rank], 3+rng[rank])))
+		}
+		return errorOf(Opener{Key: key}.OpenFS(folder, "."))
+	}
+	require.EqualError(t, open("", [2]int{}, [2]int{0, 1}), `safetensors: open .: "model_rank_1.pt": tensor "rng": its shape differs: [4] here, [3] elsewhere; rank 0 ("model_rank_0.pt") is the first that has it; a key selects one of "model"`)
+	require.NoError(t, open("model", [2]int{}, [2]int{0, 1}))
+	require.NoError(t, open("", [2]int{}, [2]int{}))
+	const differs = `it differs between the ranks that have it: piece [0:4] in "model_rank_0.pt" is not equal to that in "model_rank_1.pt"`
+	require.EqualError(t, open("", [2]int{0, 1}, [2]int{}), `safetensors: open .: tensor "model.x": `+differs)
+	require.EqualError(t, open("model", [2]int{0, 1}, [2]int{0, 1}), `safetensors: open .: tensor "x": `+differs)
+}
+
+// TestNumberedFiles: files that ranks may have saved, but of several series, are not called files of ranks: the
+// error wraps fs.ErrNotExist, so that package checkpoint takes them as files of their own. Names that contain the
+// number of ranks are recognized.
+func TestNumberedFiles(t *testing.T) {
+	p := &rankPickle{}
+	file := p.file(dict(str("x"), p.floats(0, 2)))
+	err := errorOf(OpenFS(fstest.MapFS{"hf_model_0001_0.pt": file, "hf_model_0002_0.pt": file}, "."))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, `several series of numbered files: ["hf_model_0001" "hf_model_0002"]`)
+	require.NotErrorIs(t, errorOf(OpenFS(fstest.MapFS{"a_rank_0.pt": file, "b_rank_0.pt": file}, ".")), fs.ErrNotExist)
+
+	require.NoError(t, errorOf(OpenFS(fstest.MapFS{"c_rank_0_of_2.pt": file, "c_rank_1_of_2.pt": file}, ".")))
+	require.ErrorContains(t, errorOf(OpenFS(fstest.MapFS{"c_rank_0_of_3.pt": file, "c_rank_1_of_3.pt": file}, ".")), "the file of rank 2 is missing: there were 3 ranks")
 }

@@ -2,8 +2,12 @@ package dcp
 
 import (
 	"fmt"
+	"io/fs"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -88,5 +92,56 @@ func TestRank(t *testing.T) {
 			require.EqualError(t, err, `safetensors: tensor "x": its rank in file 1, 65, exceeds the limit of 64`)
 			require.ErrorAs(t, err, new(*safetensors.FormatError))
 		}
+	}
+}
+
+// A gate is a file system whose files cannot be opened. Its Open counts the calls in progress, and returns only
+// after as many as width have been in progress at the same time.
+type gate struct {
+	fstest.MapFS
+	ending    string // of the files that Open counts
+	width     int64
+	now, most atomic.Int64
+	once      sync.Once
+	full      chan struct{} // closed once width calls were in progress
+}
+
+func (g *gate) Open(name string) (fs.File, error) {
+	if !strings.HasSuffix(name, g.ending) {
+		return g.MapFS.Open(name)
+	}
+	n := g.now.Add(1)
+	defer g.now.Add(-1)
+	for known := g.most.Load(); n > known && !g.most.CompareAndSwap(known, n); {
+		known = g.most.Load()
+	}
+	if n == g.width {
+		g.once.Do(func() { close(g.full) })
+	}
+	<-g.full
+	for range 20 {
+		runtime.Gosched() // to let others in
+	}
+	return nil, fs.ErrPermission
+}
+
+// TestShardsAtOnce: 20 files are opened concurrently, and no more, in each kind of checkpoint.
+func TestShardsAtOnce(t *testing.T) {
+	const width, count = 20, 60
+	shards, ranks, chunks := make(fstest.MapFS), make(fstest.MapFS), make(fstest.MapFS)
+	var places, boxes []string
+	for i := range count {
+		shards[FileName(i)] = &fstest.MapFile{}
+		ranks[fmt.Sprintf("model_rank_%d.pt", i)] = &fstest.MapFile{}
+		name := fmt.Sprintf("__%d_0.distcp", i)
+		chunks[name] = &fstest.MapFile{}
+		boxes = append(boxes, boxOf([]int{i}, []int{1}))
+		places = append(places, index("w", i), info(name, 0, 10))
+	}
+	chunks[metadataFile] = &fstest.MapFile{Data: []byte(metadata(dict(str("w"), tensorOf("uint8", []int{count}, boxes...)), dict(places...)))}
+	for ending, folder := range map[string]fstest.MapFS{suffix: shards, ".pt": ranks, ".distcp": chunks} {
+		g := &gate{MapFS: folder, ending: ending, width: width, full: make(chan struct{})}
+		require.ErrorIs(t, errorOf(OpenFS(g, ".")), fs.ErrPermission, ending)
+		require.EqualValues(t, width, g.most.Load(), ending)
 	}
 }

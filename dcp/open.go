@@ -1,6 +1,7 @@
 package dcp
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -91,6 +92,8 @@ func (o Opener) open(in osfile.Tree, dir string, openFile func(string) (*safeten
 		err = broken("", "%v", twoSaves)
 	case len(metas) > 0:
 		f, err = openChunks(in, dir, metas, o.Skip)
+	case len(names) == 0 && errors.As(several, new(*variant.NumberedError)):
+		err = prefix.Absent{Err: several}
 	case len(names) == 0 && several != nil:
 		err = broken("", "%v", several)
 	case len(names) == 0 && len(ranks) > 0:

@@ -1,8 +1,11 @@
 package dcp
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -12,6 +15,7 @@ import (
 type rankJob struct {
 	meshes
 	key     string // selects the dict to take from each file; "" selects the usual one
+	inner   string // see rankfile.File
 	ranks   []rank
 	tensors map[string]*divided
 	world   int // number of ranks, from names of files or process groups; 0 if unknown
@@ -67,4 +71,14 @@ func (j *rankJob) missing(rank int) error {
 		return broken("", "there is a file of rank %d, but there were %d ranks", rank, j.world)
 	}
 	return broken("", "the file of rank %d is missing: there were %d ranks, and there are %d files", rank, j.world, len(j.ranks))
+}
+
+// advise adds advice to an error about an entry beside the dict that is probably the model: a key selects
+// that dict alone. It returns any other error unchanged.
+func (j *rankJob) advise(err error) error {
+	var about *safetensors.FormatError
+	if j.inner == "" || !errors.As(err, &about) || about.Tensor == "" || strings.HasPrefix(about.Tensor, j.inner+".") {
+		return err
+	}
+	return broken(about.Tensor, "%s; %s%q", about.Reason, variant.KeySelects, j.inner)
 }

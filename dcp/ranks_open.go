@@ -46,15 +46,15 @@ func openRanks(in osfile.Tree, dir string, names []variant.Rank, key string, ski
 	j.bytes = rankfile.Most(size)
 	for i, file := range opened { // reads one file after another, because each may take half a gigabyte
 		if err := j.read(i, file); err != nil {
-			return nil, fmt.Errorf("%s: %w", quote(names[i].File), prefix.Strip(err))
+			return nil, fmt.Errorf("%s: %w", quote(names[i].File), j.advise(prefix.Strip(err)))
 		}
 	}
 	if err := j.check(); err != nil {
-		return nil, err
+		return nil, j.advise(err)
 	}
 	tensors, err := j.join(skip)
 	if err != nil {
-		return nil, err
+		return nil, j.advise(err)
 	}
 	if whole, err = safetensors.FileOf(tensors, j.metadata, f.close); err != nil { // a name is not valid in safetensors
 		return nil, broken("", "%v", prefix.Strip(err))

@@ -37,6 +37,9 @@ func (j *rankJob) read(i int, file *file) error {
 	if err != nil {
 		return err
 	}
+	if i == 0 {
+		j.inner = opened.Inner
+	}
 	j.places = make(map[*pickle.Object]place)
 	for _, e := range opened.Entries {
 		if err := checkName(e.Name); err != nil {

@@ -189,7 +189,7 @@ func TestRankFileAlone(t *testing.T) {
 		"stream-format/ranks/model_world_size_2_rank_1.pt": "DTensor",
 	} {
 		_, err := torch.Opener{Skip: func(string, error) {}}.OpenFS(folders, name)
-		require.ErrorContains(t, err, "a "+class+", a rank's part: open the folder", name)
+		require.ErrorContains(t, err, "a "+class+", a rank's part: open a folder with the files of all ranks", name)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
 }

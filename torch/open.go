@@ -93,7 +93,7 @@ func quote(name string) string { return fmt.Sprintf("%.200q", name) }
 // isRanks reports whether the names are those of files that ranks of a job have saved.
 func isRanks(names []string) bool {
 	ranks, err := variant.RankFiles(names)
-	return err != nil || len(ranks) > 0 && ranks[0].Sure
+	return err != nil && !errors.As(err, new(*variant.NumberedError)) || len(ranks) > 0 && ranks[0].Sure
 }
 
 // packageIn returns advice that names the package for a folder without a file of torch.save, or "".

@@ -18,7 +18,7 @@ func init() { rankfile.Open = openRank }
 // errPart returns the error for a file that holds only one rank's part of a tensor.
 func errPart(name string, part *pickle.Object) error {
 	class, _ := rankfile.IsPart(part)
-	return fmt.Errorf("entry %.200q: %w", name, prefix.Unsupported{Err: fmt.Errorf("a %s, a rank's part: open the folder with the files of all ranks", class)})
+	return fmt.Errorf("entry %.200q: %w", name, prefix.Unsupported{Err: fmt.Errorf("a %s, a rank's part: open a folder with the files of all ranks of this model and no others, with names such as model_rank_3.pt", class)})
 }
 
 // openRank opens the file of one rank for package dcp. If key is empty and several dicts hold
@@ -30,15 +30,19 @@ func openRank(r io.ReaderAt, size int64, key string) (*rankfile.File, error) {
 		return nil, err
 	}
 	d, err := choose(top, key)
-	if err != nil {
-		if key != "" {
-			return nil, err
-		}
+	inner := ""
+	if key == "" {
 		const model = "model" // the key that dinov2, torchtitan and others use
-		var other error
-		if d, other = choose(top, model); other != nil {
+		switch of, other := choose(top, model); {
+		case err != nil && other != nil:
 			return nil, err
+		case err != nil:
+			d = of
+		case other == nil && d.key != model:
+			inner = model
 		}
+	} else if err != nil {
+		return nil, err
 	}
 	f, err := flatten(d, s.operation)
 	if err != nil {
@@ -48,7 +52,7 @@ func openRank(r io.ReaderAt, size int64, key string) (*rankfile.File, error) {
 	if err := cmp.Or(v.find(f.tensors), v.find(localTensors(f))); err != nil {
 		return nil, broken("", err)
 	}
-	opened := &rankfile.File{Metadata: f.metadata, Skipped: make(map[string]error), Tensor: tensorsOf(v)}
+	opened := &rankfile.File{Metadata: f.metadata, Skipped: make(map[string]error), Inner: inner, Tensor: tensorsOf(v)}
 	for name, t := range f.tensors {
 		opened.Entries = append(opened.Entries, rankfile.Entry{Name: name, Plain: t})
 	}

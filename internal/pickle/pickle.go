@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 const (
@@ -63,6 +64,10 @@ type Unpickler struct {
 	memo  memo
 }
 
+// oldOpcodes are the opcodes that only pickles of the protocols 0 and 1 have. Those that the Unpickler
+// executes nevertheless do not matter here.
+const oldOpcodes = "FILPSVdgilop"
+
 // New returns an Unpickler that reads at most size bytes of r. It knows no persistent id, and no
 // Global except OrderedDict and torch.Size. It reads through a bufio.Reader, which is r itself if r
 // is one that is large enough.
@@ -110,6 +115,8 @@ func (u *Unpickler) Load() (any, error) {
 			if value, err = u.pop(); err == nil {
 				return value, nil
 			}
+		case execute == nil && strings.IndexByte(oldOpcodes, op) >= 0:
+			err = fmt.Errorf("opcode %q of the protocols 0 and 1; only pickles of protocol 2 and later are read", op)
 		case execute == nil:
 			err = fmt.Errorf("unknown opcode %#02x", op)
 		default:

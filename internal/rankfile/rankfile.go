@@ -16,6 +16,7 @@ type File struct {
 	Entries  []Entry           // sorted by name
 	Metadata map[string]string // entries that are not tensors, as text
 	Skipped  map[string]error  // entries that cannot be read, by name, with the reasons
+	Inner    string            // key of a dict in the model that is probably the model itself, or ""
 
 	// Tensor converts a value of the pickle to a tensor, which reads the file on demand.
 	Tensor func(v any) (safetensors.Tensor, error)

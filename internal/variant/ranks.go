@@ -22,12 +22,14 @@ type Rank struct {
 }
 
 // rankNames returns the patterns of the names that jobs give to the files of their ranks. The first
-// call compiles them. Their groups are the item, the number of ranks and the number of the rank.
+// call compiles them. Their groups are the item, the number of ranks (world) and the number of the rank.
+// Only files of ranks have a name that matches one of the patterns before the last.
 var rankNames = sync.OnceValue(func() []*regexp.Regexp {
 	return []*regexp.Regexp{
-		regexp.MustCompile(`^(?:(.+)[._-])?world_size_(\d{1,9})_rank_(\d{1,9})\.(?:pt|pth|bin|ckpt)$`), // verl, SkyRL, oumi
-		regexp.MustCompile(`^(?:(.+)[._-])?rank()[_-]?(\d{1,9})\.(?:pt|pth|bin|ckpt)$`),                // dinov2
-		regexp.MustCompile(`^(.+)()_(\d{1,9})\.pt$`),                                                   // torchtitan
+		regexp.MustCompile(`^(?:(?P<item>.+)[._-])?world_size_(?P<world>\d{1,9})_rank_(?P<rank>\d{1,9})\.(?:pt|pth|bin|ckpt)$`), // verl, SkyRL, oumi
+		regexp.MustCompile(`^(?:(?P<item>.+)[._-])?rank[_-]?(?P<rank>\d{1,9})[_-]of[_-](?P<world>\d{1,9})\.(?:pt|pth|bin|ckpt)$`),
+		regexp.MustCompile(`^(?:(?P<item>.+)[._-])?rank(?P<world>)[_-]?(?P<rank>\d{1,9})\.(?:pt|pth|bin|ckpt)$`), // dinov2
+		regexp.MustCompile(`^(?P<item>.+)(?P<world>)_(?P<rank>\d{1,9})\.pt$`),                                    // torchtitan
 	}
 })
 
@@ -37,9 +39,9 @@ func RankOf(name string) (r Rank, ok bool) {
 	patterns := rankNames()
 	for i, pattern := range patterns {
 		if m := pattern.FindStringSubmatch(name); m != nil {
-			world, _ := strconv.Atoi(m[2])
-			number, _ := strconv.Atoi(m[3])
-			return Rank{name, m[1], world, number, i < len(patterns)-1}, true
+			world, _ := strconv.Atoi(m[pattern.SubexpIndex("world")])
+			number, _ := strconv.Atoi(m[pattern.SubexpIndex("rank")])
+			return Rank{name, m[pattern.SubexpIndex("item")], world, number, i < len(patterns)-1}, true
 		}
 	}
 	return r, false
@@ -54,7 +56,8 @@ func IsRankFile(name string) bool {
 
 // RankFiles returns those of the files in a folder that hold the model of a job, in the order of
 // the ranks. It returns none if no name is the name of a rank's file. It is an error if the folder
-// has several models, or files of jobs with different numbers of ranks.
+// has several models, or files of jobs with different numbers of ranks. The error is a *NumberedError if
+// the names leave open whether ranks have saved the files.
 func RankFiles(names []string) (model []Rank, err error) {
 	items := make(map[string][]Rank)
 	sure := false
@@ -65,7 +68,7 @@ func RankFiles(names []string) (model []Rank, err error) {
 		}
 	}
 	if unsure := items["model"]; sure && len(unsure) > 1 && !slices.ContainsFunc(unsure, func(r Rank) bool { return r.Sure }) {
-		return nil, fmt.Errorf("files of the ranks of several saves: %.200q", slices.Sorted(maps.Keys(items)))
+		return nil, severalError(slices.Sorted(maps.Keys(items)))
 	}
 	for item, ranks := range items {
 		ranks = slices.DeleteFunc(ranks, func(r Rank) bool { return sure && !r.Sure })
@@ -83,8 +86,11 @@ func RankFiles(names []string) (model []Rank, err error) {
 				items = others
 			}
 		}
-		if names := slices.Sorted(maps.Keys(items)); len(names) > 1 {
-			return nil, fmt.Errorf("files of the ranks of several saves: %.200q", names)
+		switch names := slices.Sorted(maps.Keys(items)); {
+		case len(names) > 1 && sure:
+			return nil, severalError(names)
+		case len(names) > 1:
+			return nil, &NumberedError{names}
 		}
 		for _, only := range items {
 			model = only
@@ -109,4 +115,27 @@ func worldText(r Rank) string {
 		return "unknown many"
 	}
 	return strconv.Itoa(r.World)
+}
+
+// severalError returns the error for a folder with files of the ranks of several items.
+func severalError(items []string) error {
+	return fmt.Errorf("files of the ranks of several models or saves: %s; those of one need a folder of their own", listed(items))
+}
+
+// A NumberedError reports a folder with several series of numbered files, such as a_0.pt, a_1.pt and
+// b_0.pt, which ranks may have saved or not.
+type NumberedError struct{ items []string }
+
+func (e *NumberedError) Error() string {
+	return fmt.Sprintf("several series of numbered files: %s; if ranks have saved them, those of one model need a folder of their own", listed(e.items))
+}
+
+// listed returns a text with the first ten items, in quotes, and the number of the others.
+func listed(items []string) string {
+	const most = 10
+	text := fmt.Sprintf("%.200q", items[:min(len(items), most)])
+	if n := len(items) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }
