@@ -213,7 +213,7 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 		return safetensors.Tensor{}, fmt.Errorf("tensor %s: %w", quote(name), prefix.Unsupported{Err: fmt.Errorf("its chunks are transformed by %s", s.transformed)})
 	}
 	if size := in.info.Size(); s.offset > size || s.length > size-s.offset {
-		return safetensors.Tensor{}, broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)
+		return safetensors.Tensor{}, prefix.Truncated{Err: broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)}
 	}
 	place := fmt.Sprintf("byte %d of %.200q", s.offset, s.file)
 	t, err := safetensors.NewTensorAt(dtype, sizes, in) // never read; only its size in bytes matters

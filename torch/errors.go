@@ -25,13 +25,16 @@ func (m marked) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// broken returns err as a FormatError about a file, or about a tensor in it unless tensor is "". It
-// returns err unchanged if it comes from the caller's reader.
+// broken returns err as a FormatError about a file, or about a tensor in it unless tensor is "". The result
+// wraps io.ErrUnexpectedEOF if err does. broken returns err unchanged if it comes from the caller's reader.
 func broken(tensor string, err error) error {
 	if errors.As(err, new(readError)) {
 		return err
 	}
-	format := &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: prefix.Strip(err).Error()}
+	var format error = &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: prefix.Strip(err).Error()}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		format = prefix.Truncated{Err: format}
+	}
 	if errors.As(err, new(prefix.Foreign)) {
 		return prefix.Foreign{Err: format}
 	}

@@ -40,7 +40,7 @@ func loadMarked(r io.ReaderAt, size int64, s *session) (top any, data storages, 
 	}
 	switch {
 	case len(head) == 0:
-		return nil, nil, prefix.Foreign{Err: errors.New("the file is empty")}
+		return nil, nil, prefix.Foreign{Err: prefix.Truncated{Err: errors.New("the file is empty")}}
 	case bytes.HasPrefix(head, []byte("PK")):
 		return openZip(r, size, s)
 	case head[0] == pickle.Start:

@@ -40,7 +40,8 @@ type Opener struct {
 // View. Each file takes a descriptor until Close.
 //
 // An error of the system is wrapped, with the name. If the bytes break a rule, the error is a
-// *[safetensors.FormatError]. Errors name file, dict and tensor.
+// *[safetensors.FormatError], which wraps [io.ErrUnexpectedEOF] if the file is cut short. Errors name
+// file, dict and tensor.
 func Open(name string) (*safetensors.File, error) { return Opener{}.Open(name) }
 
 // OpenFS opens a file, an index or a directory in a file system, by the rules of Open. The name "."

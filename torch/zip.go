@@ -120,7 +120,7 @@ func readPickle(m *zipfile.Member) (any, error) {
 	if err == nil {
 		_, err = io.Copy(io.Discard, content)
 	}
-	return top, err
+	return top, damaged(err)
 }
 
 // readByteOrder reads the byte order from m, the member byteorder. m is nil in files of old
@@ -166,5 +166,36 @@ func (z *zipFile) openStorage(s *storage) (source, error) {
 	if err := m.CheckUnpack(); err != nil {
 		return source{}, fmt.Errorf("storage %.200q: %w", s.key, err)
 	}
-	return source{m.Content(mem.CheckSize), m.Size, z.bigEndian, m.Compressed()}, s.check(m.Size)
+	content := m.Content(func(bytes int64) error {
+		if err := mem.CheckSize(bytes); err != nil {
+			return readError{err} // the machine is at fault
+		}
+		return nil
+	})
+	if m.Compressed() {
+		content = unpacked{content}
+	}
+	return source{content, m.Size, z.bigEndian, m.Compressed()}, s.check(m.Size)
+}
+
+// An unpacked reads the content of a compressed member. It returns an error in the compressed bytes as a
+// FormatError.
+type unpacked struct{ io.ReaderAt }
+
+func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
+	n, err := u.ReaderAt.ReadAt(p, off)
+	if err != nil && err != io.EOF {
+		err = broken("", damaged(err))
+	}
+	return n, err
+}
+
+// damaged returns the error of reading a member. The archive has its end, so that an unexpected end of the
+// member does not mean that the file is cut short: the result does not wrap io.ErrUnexpectedEOF, unless err
+// comes from the caller's reader.
+func damaged(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) && !errors.As(err, new(readError)) {
+		return errors.New(err.Error())
+	}
+	return err
 }

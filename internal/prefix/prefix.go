@@ -5,6 +5,7 @@ package prefix
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 )
 
@@ -63,6 +64,13 @@ type Foreign struct{ Err error }
 
 func (e Foreign) Error() string { return e.Err.Error() }
 func (e Foreign) Unwrap() error { return e.Err }
+
+// A Truncated is an error that wraps [io.ErrUnexpectedEOF] without adding to the text of Err.
+type Truncated struct{ Err error }
+
+func (e Truncated) Error() string        { return e.Err.Error() }
+func (e Truncated) Unwrap() error        { return e.Err }
+func (e Truncated) Is(target error) bool { return target == io.ErrUnexpectedEOF }
 
 // An Unsupported is an error that wraps [errors.ErrUnsupported] without adding to the text of Err.
 type Unsupported struct{ Err error }

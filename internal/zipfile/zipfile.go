@@ -61,7 +61,13 @@ func directory(p *probe, size int64) (*zip.Reader, error) {
 		}
 	}
 	if errors.Is(err, zip.ErrFormat) {
-		err = fmt.Errorf("%w: it is cut short or damaged", err)
+		if cut, failed := p.isCut(); failed != nil {
+			err = failed
+		} else if cut {
+			err = cutError{}
+		} else {
+			err = fmt.Errorf("%w: it is cut short or damaged", err)
+		}
 	}
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // insecure paths are harmless, since no name is used as a path
 		return nil, fmt.Errorf("reading the zip directory: %w", err)
@@ -88,6 +94,27 @@ type probe struct {
 // maxDirectory is the largest number of bytes that are read to find the members of an archive. A
 // member takes at least 46 of them, and ten times as many in memory.
 const maxDirectory = 16 << 20
+
+// A cutError reports that the end of an archive is missing.
+type cutError struct{}
+
+func (cutError) Error() string { return "it is missing at the end of the file" }
+func (cutError) Unwrap() error { return io.ErrUnexpectedEOF }
+
+// isCut reports whether the file starts as an archive does, but has no end record.
+func (p *probe) isCut() (bool, error) {
+	const longest = directorySize + 1<<16 // size in bytes of an end record with the longest comment
+	var head [4]byte
+	tail := make([]byte, min(p.size, longest))
+	if n, err := p.ReaderAt.ReadAt(tail, p.size-int64(len(tail))); n < len(tail) {
+		return false, cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	if n, err := p.ReaderAt.ReadAt(head[:min(len(head), len(tail))], 0); n < min(len(head), len(tail)) {
+		return false, cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	whole := tail[:max(0, len(tail)-directorySize+len("PK\x05\x06"))] // an end record that starts later is itself cut
+	return string(head[:]) == "PK\x03\x04" && !bytes.Contains(whole, []byte("PK\x05\x06")), nil
+}
 
 // checkEnd checks the end of an archive of size bytes, whose comment has the given length. Nothing
 // may follow the end record. If there is a 64-bit end record in front of it, the two must agree:
@@ -133,6 +160,9 @@ func (p *probe) ReadAt(b []byte, off int64) (int, error) {
 	if p.probing {
 		p.offset = off
 		return 0, errProbing
+	}
+	if off < 0 || off > p.size { // an offset in the archive leads out of it; a reader would return an error of its own
+		return 0, zip.ErrFormat
 	}
 	if !p.located {
 		if p.left -= int64(len(b)); p.left < 0 {
