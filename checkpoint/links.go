@@ -2,21 +2,10 @@ package checkpoint
 
 import (
 	"io/fs"
-	"path"
-	"path/filepath"
-	"strings"
 
-	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
-
-// maxLinks is the number of links that a name may go through.
-const maxLinks = 40
-
-// blobOfHub matches the targets of links that huggingface_hub makes: blobs in its cache, which are named by their
-// sums. The link is in a snapshot of the same repository or, from older versions, in any directory.
-var blobOfHub = lazyregexp.New(`^(?:(?:\.\./){2,}|.*/models--[^/]+/)blobs/(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // A linkReader is a file system that may have symbolic links. Go 1.25 names this interface fs.ReadLinkFS.
 type linkReader interface {
@@ -32,36 +21,11 @@ func leaves(in osfile.Tree, dir, name string) (to string, is bool) {
 	if !ok {
 		return "", false
 	}
-	done, rest := ".", strings.Split(name, "/")
-	for links := 0; len(rest) > 0; {
-		part := rest[0]
-		rest = rest[1:]
-		switch {
-		case part == "" || part == ".":
-			continue
-		case part != "..":
-		case done == ".":
-			return to, true
-		default: // the parent of the directory to which the links so far have led
-			done = path.Dir(done)
-			continue
-		}
-		target, err := reader.ReadLink(in.Join(dir, path.Join(done, part)))
-		if err != nil {
-			done = path.Join(done, part) // part is not a link, or does not exist
-			continue
-		}
-		abs := filepath.IsAbs(target)
-		to = filepath.ToSlash(target)
-		if blobOfHub().MatchString(to) {
-			return "", false
-		}
-		if links++; abs || path.IsAbs(to) || links > maxLinks {
-			return to, true
-		}
-		rest = append(strings.Split(to, "/"), rest...)
+	_, to, is = osfile.Follow(func(name string) (string, error) { return reader.ReadLink(in.Join(dir, name)) }, name)
+	if is && osfile.IsBlob(to) {
+		return "", false
 	}
-	return "", false
+	return to, is
 }
 
 // leavesError returns the error for a link that leads out of a directory, to this target.

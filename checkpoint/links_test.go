@@ -8,7 +8,9 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/checkpoint"
+	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
+	"github.com/gosafetensors/safetensors/torch"
 	"github.com/stretchr/testify/require"
 )
 
@@ -147,5 +149,29 @@ func TestPipesOfFileSystems(t *testing.T) {
 			}
 		}
 		require.NotEmpty(t, check(t, below), name)
+	}
+}
+
+// TestPipeOutOfFileSystem: a link that leads out of the file system of fs.Sub to a named pipe is an error, for each
+// func that opens a name in it. Nothing waits for the writer of the pipe.
+func TestPipeOutOfFileSystem(t *testing.T) {
+	testplatform.NeedSymlinks(t)
+	if _, ok := os.DirFS(".").(interface{ ReadLink(string) (string, error) }); !ok {
+		t.Skip("os.DirFS tells no links before Go 1.25")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "m"), 0o777))
+	testplatform.MakePipe(t, filepath.Join(dir, "pipe"))
+	below, err := fs.Sub(os.DirFS(dir), "m")
+	require.NoError(t, err)
+	for _, name := range []string{"x.safetensors", "x.pt", ".metadata"} {
+		require.NoError(t, os.Symlink("../pipe", filepath.Join(dir, "m", name)))
+	}
+	opened := func(_ *safetensors.File, err error) error { return err }
+	for _, err := range []error{
+		opened(checkpoint.OpenFS(below, "x.safetensors")), opened(checkpoint.OpenFS(below, "x.pt")), opened(checkpoint.OpenFS(below, ".")),
+		opened(safetensors.OpenFS(below, "x.safetensors")), opened(torch.OpenFS(below, "x.pt")), opened(dcp.OpenFS(below, ".")),
+	} {
+		require.ErrorContains(t, err, `is a link that leads out of the directory, to "../pipe"`)
 	}
 }

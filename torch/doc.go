@@ -54,5 +54,7 @@
 // form is refused. An index has the limits of [safetensors.OpenShards].
 //
 // A file may still give other weights than PyTorch would load, for example if Python code in it
-// would change them after loading.
+// would change them after loading. A file of a big-endian machine gives the numbers that were saved.
+// PyTorch on a little-endian machine gives others for uint16, uint32 and uint64, whose bytes it does
+// not swap.
 package torch

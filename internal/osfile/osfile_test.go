@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors/internal/testplatform"
@@ -183,6 +184,48 @@ func TestPipeIsNotWaitedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkOutOfSub: nothing opens a link that leads out of the file system of fs.Sub, whose target may be a named
+// pipe. That file system cannot tell the kind of the target without opening it. Blobs of a hub's cache are opened.
+func TestLinkOutOfSub(t *testing.T) {
+	testplatform.NeedSymlinks(t)
+	dir := t.TempDir()
+	testplatform.MakePipe(t, filepath.Join(dir, "pipe"))
+	if _, ok := os.DirFS(dir).(linkReader); !ok {
+		return // before Go 1.25
+	}
+	blob := "blobs/" + strings.Repeat("0a", 32)
+	for _, name := range []string{"snapshots/1/inner", "blobs", "out"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.FromSlash(name)), 0o777))
+	}
+	for _, name := range []string{"file", "out/file", blob, "snapshots/1/file"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte("data"), 0o666))
+	}
+	in := must(fs.Sub(os.DirFS(dir), "snapshots/1"))
+	link := func(links map[string]string) {
+		for name, to := range links {
+			require.NoError(t, os.Symlink(to, filepath.Join(dir, "snapshots", "1", filepath.FromSlash(name))))
+		}
+	}
+	out := map[string]string{
+		"pipe": "../../pipe", "second": "pipe", "inner/third": "../second", "to-file": "../../file", "absolute": filepath.Join(dir, "pipe"), "loop": "loop",
+		"folder": "../../out", "through": "folder/file",
+	}
+	link(out)
+	for name := range out {
+		for _, err := range []error{thirdOf(OpenFS(in, name)), errorOf(Tree{FS: in, Join: path.Join}.IsDir(name)), errorOf(Tree{FS: in, Join: path.Join}.ReadRegular(name, 9))} {
+			require.ErrorContains(t, err, name+": is a link that leads out of the directory, to ", name)
+		}
+	}
+	link(map[string]string{"blob": "../../" + blob, "inside": "file", "inner/up": "../inside", "folder2": "inner"})
+	for _, name := range []string{"blob", "inside", "inner/up", "folder2/up", "file"} {
+		data := must(Tree{FS: in, Join: path.Join}.ReadRegular(name, 9))
+		require.Equal(t, "data", string(data), name)
+	}
+	require.ErrorIs(t, thirdOf(OpenFS(in, "missing")), fs.ErrNotExist)
+}
+
+func thirdOf[A, B any](_ A, _ B, err error) error { return err }
 
 // TestFoldersSync flushes a folder, where the system can.
 func TestFoldersSync(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -63,29 +65,73 @@ type linkReader interface {
 
 // StatFS is like fs.Stat, but opens files less often: fs.Stat opens a file if the file system has
 // no method Stat, such as those of fs.Sub. If such a file system has Lstat and ReadLink, StatFS
-// follows the links itself, and opens nothing. It cannot follow a link that leads out of the file
-// system, and leaves that to fs.Stat.
+// follows the links itself, and opens nothing. A link that leads out of such a file system is an
+// error, because its target might be a named pipe. The exception is a blob in the cache of a hub.
 func StatFS(fsys fs.FS, name string) (fs.FileInfo, error) {
 	links, ok := fsys.(interface {
 		linkReader
 		Lstat(string) (fs.FileInfo, error)
 	})
-	if _, stats := fsys.(fs.StatFS); ok && !stats {
-		const mostLinks = 40 // as many as Linux follows
-		for at, followed := name, 0; followed < mostLinks && fs.ValidPath(at); followed++ {
-			info, err := links.Lstat(at)
-			if err == nil && info.Mode()&fs.ModeSymlink == 0 || at == name && err != nil {
-				return info, err
-			}
-			to, err := links.ReadLink(at)
-			if err != nil || path.IsAbs(to) {
-				break
-			}
-			at = path.Join(path.Dir(at), to)
-		}
+	if _, stats := fsys.(fs.StatFS); !ok || stats {
+		return fs.Stat(fsys, name)
 	}
-	return fs.Stat(fsys, name)
+	if info, err := links.Lstat(name); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return info, err
+	}
+	at, to, leaves := Follow(links.ReadLink, name)
+	switch {
+	case !leaves:
+		return links.Lstat(at)
+	case IsBlob(to):
+		return fs.Stat(fsys, name)
+	}
+	return nil, &fs.PathError{Op: "stat", Path: name, Err: fmt.Errorf("is a link that leads out of the directory, to %.200q", to)}
 }
+
+// Follow follows the symbolic links that a slash-separated name goes through. The func readLink returns
+// the target of a link, or an error if the name is not that of a link. Follow returns a name that goes
+// through no link. If a link leads out of the directory to which name is relative, or if there are too
+// many links, leaves is true, and to is the target of the link.
+func Follow(readLink func(name string) (string, error), name string) (at, to string, leaves bool) {
+	const maxLinks = 40 // as many as Linux follows
+	at = "."
+	rest := strings.Split(name, "/")
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		switch {
+		case part == "" || part == ".":
+			continue
+		case part != "..":
+		case at == ".":
+			return "", to, true
+		default: // the parent of the directory to which the links so far have led
+			at = path.Dir(at)
+			continue
+		}
+		target, err := readLink(path.Join(at, part))
+		if err != nil {
+			at = path.Join(at, part) // part is not a link, or does not exist
+			continue
+		}
+		abs := filepath.IsAbs(target)
+		to = filepath.ToSlash(target)
+		if links++; abs || path.IsAbs(to) || links > maxLinks {
+			return "", to, true
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return at, "", false
+}
+
+// blobOfHub matches the targets of links that huggingface_hub makes: blobs in its cache, which are named by
+// their sums. The link is in a snapshot of the same repository or, from older versions, in any directory.
+var blobOfHub = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:(?:\.\./){2,}|.*/models--[^/]+/)blobs/(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+})
+
+// IsBlob reports whether the slash-separated target of a link is a blob in the cache of a hub.
+func IsBlob(target string) bool { return blobOfHub().MatchString(target) }
 
 // regular returns f and its size in bytes. If f is not a regular file, it closes f and returns an
 // error.
