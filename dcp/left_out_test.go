@@ -98,7 +98,7 @@ func TestNumberedFiles(t *testing.T) {
 	file := p.file(dict(str("x"), p.floats(0, 2)))
 	err := errorOf(OpenFS(fstest.MapFS{"hf_model_0001_0.pt": file, "hf_model_0002_0.pt": file}, "."))
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.ErrorContains(t, err, `several series of numbered files: ["hf_model_0001" "hf_model_0002"]`)
+	require.ErrorContains(t, err, `several series of numbered files: "hf_model_0001", "hf_model_0002"`)
 	require.NotErrorIs(t, errorOf(OpenFS(fstest.MapFS{"a_rank_0.pt": file, "b_rank_0.pt": file}, ".")), fs.ErrNotExist)
 
 	require.NoError(t, errorOf(OpenFS(fstest.MapFS{"c_rank_0_of_2.pt": file, "c_rank_1_of_2.pt": file}, ".")))

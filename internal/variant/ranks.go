@@ -130,12 +130,7 @@ func (e *NumberedError) Error() string {
 	return fmt.Sprintf("several series of numbered files: %s; if ranks have saved them, those of one model need a folder of their own", listed(e.items))
 }
 
-// listed returns a text with the first ten items, in quotes, and the number of the others.
+// listed returns the first ten items, in quotes, and the number of the others.
 func listed(items []string) string {
-	const most = 10
-	text := fmt.Sprintf("%.200q", items[:min(len(items), most)])
-	if n := len(items) - most; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
+	return List(items, 10, func(item string) string { return fmt.Sprintf("%.200q", item) })
 }

@@ -57,14 +57,14 @@ func TestRankFiles(t *testing.T) {
 		require.Equal(t, c.want, names, name)
 	}
 	for want, files := range map[string][]string{
-		`files of the ranks of several models or saves: ["actor" "critic"]; those of one need a folder of their own`:                                                      {"actor_rank_0.pt", "critic_rank_0.pt"},
-		`files of the ranks of several models or saves: ["model" "scheduler"]; those of one need a folder of their own`:                                                   {"model_0.pt", "model_1.pt", "scheduler_rank_0.pt", "scheduler_rank_1.pt"},
-		`files of the ranks of several models or saves: ["extra_state" "optim"]; those of one need a folder of their own`:                                                 {"optim_rank_0.pt", "extra_state_rank_0.pt"},
-		`files of several saves, by jobs of 2 and of 4 ranks: "model_world_size_2_rank_0.pt" and "model_world_size_4_rank_1.pt"`:                                          {"model_world_size_4_rank_1.pt", "model_world_size_2_rank_0.pt"},
-		`files of several saves, by jobs of unknown many and of 2 ranks: "model_rank_0.pt" and "model_world_size_2_rank_1.pt"`:                                            {"model_world_size_2_rank_1.pt", "model_rank_0.pt"},
-		`several series of numbered files: ["hf_model_0001" "hf_model_0002"]; if ranks have saved them, those of one model need a folder of their own`:                    {"hf_model_0002_0.pt", "hf_model_0001_0.pt"},
-		`several series of numbered files: ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j"] and 1 more; if ranks have saved them, those of one model need a folder of their own`: {"a_0.pt", "b_0.pt", "c_0.pt", "d_0.pt", "e_0.pt", "f_0.pt", "g_0.pt", "h_0.pt", "i_0.pt", "j_0.pt", "k_0.pt"},
-		`two files of rank 1: "model_rank_01.pt" and "model_rank_1.pt"`:                                                                                                   {"model_rank_1.pt", "model_rank_01.pt"},
+		`files of the ranks of several models or saves: "actor", "critic"; those of one need a folder of their own`:                                                           {"actor_rank_0.pt", "critic_rank_0.pt"},
+		`files of the ranks of several models or saves: "model", "scheduler"; those of one need a folder of their own`:                                                        {"model_0.pt", "model_1.pt", "scheduler_rank_0.pt", "scheduler_rank_1.pt"},
+		`files of the ranks of several models or saves: "extra_state", "optim"; those of one need a folder of their own`:                                                      {"optim_rank_0.pt", "extra_state_rank_0.pt"},
+		`files of several saves, by jobs of 2 and of 4 ranks: "model_world_size_2_rank_0.pt" and "model_world_size_4_rank_1.pt"`:                                              {"model_world_size_4_rank_1.pt", "model_world_size_2_rank_0.pt"},
+		`files of several saves, by jobs of unknown many and of 2 ranks: "model_rank_0.pt" and "model_world_size_2_rank_1.pt"`:                                                {"model_world_size_2_rank_1.pt", "model_rank_0.pt"},
+		`several series of numbered files: "hf_model_0001", "hf_model_0002"; if ranks have saved them, those of one model need a folder of their own`:                         {"hf_model_0002_0.pt", "hf_model_0001_0.pt"},
+		`several series of numbered files: "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", 1 more; if ranks have saved them, those of one model need a folder of their own`: {"a_0.pt", "b_0.pt", "c_0.pt", "d_0.pt", "e_0.pt", "f_0.pt", "g_0.pt", "h_0.pt", "i_0.pt", "j_0.pt", "k_0.pt"},
+		`two files of rank 1: "model_rank_01.pt" and "model_rank_1.pt"`:                                                                                                       {"model_rank_1.pt", "model_rank_01.pt"},
 	} {
 		got, err := RankFiles(files)
 		require.EqualError(t, err, want)
