@@ -128,7 +128,7 @@ func (c *checker) judge(dir string, l listing) error {
 	}
 	switch {
 	case l.any(isSafetensorsIndex):
-	case l.any(variant.IsMetadata), l.any(variant.IsRank), isItems(l), lacksMetadata(l), !l.any(isSafetensors) && l.any(variant.IsRankFile) && !l.any(isTorchModel):
+	case l.any(variant.IsMetadata), l.any(variant.IsRank), isItems(l), lacksMetadata(l), !l.any(isSafetensors) && l.any(variant.IsRankFile) && !l.any(variant.IsTorchModel):
 		if !l.any(variant.IsRankFile) || l.any(isSure) || l.any(variant.IsMetadata) {
 			return c.opens(dir)
 		}

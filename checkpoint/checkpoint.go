@@ -191,7 +191,7 @@ var kinds = []kind{
 	{func(l listing) bool { return l.any(variant.IsRank) }, ranksIn},
 	{func(l listing) bool { return l.any(isSafetensors) }, safetensorsIn},
 	{lacksMetadata, ranksIn},
-	{func(l listing) bool { return l.any(variant.IsRankFile) && !l.any(isTorchModel) }, func(in where, dir string) (*safetensors.File, error) {
+	{func(l listing) bool { return l.any(variant.IsRankFile) && !l.any(variant.IsTorchModel) }, func(in where, dir string) (*safetensors.File, error) {
 		f, err := in.openRanks(dir)
 		if errors.Is(err, fs.ErrNotExist) { // the name is that of a rank's file, but the file is a whole checkpoint
 			return in.openTorch(dir)
@@ -199,7 +199,7 @@ var kinds = []kind{
 		return f, err
 	}},
 	{func(l listing) bool {
-		return (l.any(isTorchModel) || foreignError(l) == nil) && (l.any(isTorchWeights) || l.any(isTorchIndex))
+		return (l.any(variant.IsTorchModel) || foreignError(l) == nil) && (l.any(isTorchWeights) || l.any(isTorchIndex))
 	}, func(in where, dir string) (*safetensors.File, error) {
 		return in.openTorch(dir)
 	}},
@@ -209,13 +209,6 @@ var kinds = []kind{
 // Package dcp explains that.
 func lacksMetadata(l listing) bool {
 	return l.any(isDistcp) && !l.any(variant.IsMetadata) && !l.any(isSafetensors) && !l.any(isTorchWeights)
-}
-
-// isTorchModel reports whether transformers, peft or diffusers saves models under this name. Such a file takes
-// precedence over files of ranks and of other formats in its directory.
-func isTorchModel(name string) bool {
-	return name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json" || name == "adapter_model.bin" ||
-		name == "diffusion_pytorch_model.bin" || name == "diffusion_pytorch_model.bin.index.json"
 }
 
 func safetensorsIn(in where, dir string) (*safetensors.File, error) { return in.openSafetensors(dir) }

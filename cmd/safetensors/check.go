@@ -217,7 +217,7 @@ func filesOf(name string) ([]string, error) {
 // holdsModel reports whether a folder with a file of this name has a distributed checkpoint, or a model by torch.save,
 // rather than the state of an optimizer or of another part of a job.
 func holdsModel(name string) bool {
-	return variant.IsMetadata(name) || slices.Contains([]string{"pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.bin", "diffusion_pytorch_model.bin", "diffusion_pytorch_model.bin.index.json"}, name)
+	return variant.IsMetadata(name) || variant.IsTorchModel(name)
 }
 
 func (c *command) verdict(name string, values bool) verdict {

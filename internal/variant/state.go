@@ -14,3 +14,14 @@ var stateName = sync.OnceValue(func() *regexp.Regexp {
 // IsState reports whether a file with this name holds the state of a training job, such as that of its optimizer, and
 // not a model.
 func IsState(name string) bool { return stateName().MatchString(name) }
+
+// IsTorchModel reports whether transformers, peft or diffusers saves a model with torch.save under this name. Such a
+// file takes precedence over files of ranks and of other formats in its directory.
+func IsTorchModel(name string) bool {
+	switch name {
+	case "pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.bin",
+		"diffusion_pytorch_model.bin", "diffusion_pytorch_model.bin.index.json":
+		return true
+	}
+	return false
+}
