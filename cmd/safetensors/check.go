@@ -33,8 +33,8 @@ In a folder, every .safetensors file and every index is checked; without these, 
 folder below it with a distributed checkpoint or a pytorch_model.bin. Hidden folders do not
 count. A file of another format is checked by the rules of that format, and the line says
 so; it is refused if a tensor in it cannot be read, or if its name ends in .safetensors.
---values also refuses files with a NaN or an infinity. The exit code is 1 if a file is
-refused.
+--values also refuses files with a NaN or an infinity. A pipe or a device in a folder is
+refused unread. The exit code is 1 if a file is refused.
 
 --part K/N checks part K of the files. The lines of all N parts together are those of a
 whole check, except for the findings about folders.
@@ -137,7 +137,10 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 			if seen++; !part.Has(seen - 1) {
 				continue
 			}
-			v := c.verdict(file, values)
+			v := verdict{File: file, Reason: "it is not a regular file"}
+			if file == name || !irregular(file) {
+				v = c.verdict(file, values)
+			}
 			if c.ctx.Err() != nil {
 				return c.ctx.Err()
 			}
@@ -194,9 +197,6 @@ func filesOf(name string) ([]string, error) {
 		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !storage.IsIndex(path) {
 			return nil
 		}
-		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe would wait for its writer
-			return fmt.Errorf("%s is not a regular file", term.Name(path))
-		}
 		files = append(files, path)
 		return nil
 	})
@@ -212,6 +212,13 @@ func filesOf(name string) ([]string, error) {
 		return below, nil
 	}
 	return []string{name}, nil // it is a checkpoint itself, or its verdict will list what it contains
+}
+
+// irregular reports whether a file is a pipe or a device. Check opens such a file only if the command line names it:
+// opening a pipe waits for its writer, which may not exist.
+func irregular(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
 // holdsModel reports whether a folder with a file of this name has a distributed checkpoint, or a model by torch.save,
