@@ -119,7 +119,7 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	if !single {
 		return c.replaceShards(src, filepath.Dir(index), metadata)
 	}
-	name, err := filepath.EvalSymlinks(src.Files[0].Path) // keeps a link, and replaces its target
+	name, err := dest.Replaced(src.Files[0].Path)
 	if err != nil {
 		return err
 	}

@@ -166,15 +166,45 @@ func checkAbsent(name string, err error) error {
 
 func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	if s.format == format.Safetensors { // WriteFile writes with several goroutines
-		return safetensors.Saver{Align: s.align}.WriteFile(s.name, tensors, metadata)
+		name, err := Replaced(s.name)
+		if err != nil {
+			return err
+		}
+		return safetensors.Saver{Align: s.align}.WriteFile(name, tensors, metadata)
 	}
 	return WriteFile(s.name, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) })
 }
 
 // WriteFile calls write to write a new file, which gets its name only when it is complete and
-// flushed to the disk. It is like safetensors.WriteFile, but for other formats.
+// flushed to the disk. It is like safetensors.WriteFile, but for other formats, and it keeps a
+// symbolic link: see Replaced.
 func WriteFile(name string, write func(io.Writer) error) error {
+	name, err := Replaced(name)
+	if err != nil {
+		return err
+	}
 	return osfile.Save(name, func(a *osfile.Atomic) error { return write(io.NewOffsetWriter(a, 0)) })
+}
+
+// Replaced returns the name of the file that a new file replaces if it is written to name. If name is a
+// symbolic link, that is the target of the link: the link stays, as with cp of Unix. Otherwise it is
+// name. A link is an error if its target is missing or is not a regular file, such as a device.
+func Replaced(name string) (string, error) {
+	info, err := os.Lstat(name)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return name, nil // creating the file returns the error of Lstat again, if it matters
+	}
+	target, err := filepath.EvalSymlinks(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is a symbolic link to a file that does not exist: remove the link, or name the file", term.Name(name))
+	}
+	if err == nil {
+		info, err = os.Stat(target)
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is a symbolic link to %s, which is not a regular file", term.Name(name), term.Name(target))
+	}
+	return target, err
 }
 
 // Writing returns a func that writes data to its argument.
