@@ -96,7 +96,7 @@ func (w *copyJob) countParameters() error {
 	return nil
 }
 
-// count replaces the converted tensors by ones that count the values that become infinite. After
+// count replaces the converted tensors by ones that count the values beyond the range of the new dtype. After
 // that, it cannot be known whether two tensors share their data.
 func (w *copyJob) count() error {
 	left := int64(blocks.Most)
@@ -141,12 +141,13 @@ func (w *copyJob) notes(note func(text string)) {
 		note(fmt.Sprintf("%s whose columns are not whole groups, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.narrow.n, "tensor"), term.Name(w.narrow.first), 100*w.narrow.share))
 	}
 	const most = 10
-	finite := func(name string) bool { return w.counts[name].Total() == 0 }
-	infinite := slices.DeleteFunc(slices.Sorted(maps.Keys(w.counts)), finite)
-	for _, name := range infinite[:min(len(infinite), most)] {
-		note(fmt.Sprintf("tensor %s: %s became infinite", term.Name(name), term.Plural(int(w.counts[name].Total()), "value")))
+	within := func(name string) bool { return w.counts[name].Total() == 0 }
+	beyond := slices.DeleteFunc(slices.Sorted(maps.Keys(w.counts)), within)
+	for _, name := range beyond[:min(len(beyond), most)] {
+		n := w.counts[name]
+		note(fmt.Sprintf("tensor %s: %s became %s", term.Name(name), term.Plural(int(n.Total()), "value"), n.Became()))
 	}
-	if more := len(infinite) - most; more > 0 {
+	if more := len(beyond) - most; more > 0 {
 		note(fmt.Sprintf("so did values of %s", term.Plural(more, "other tensor")))
 	}
 }

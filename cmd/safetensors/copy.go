@@ -50,7 +50,7 @@ type copyJob struct {
 	layouts map[string]quant.Layout                 // layouts of src, if it is dequantised or converted
 	dtypes  map[safetensors.DType]safetensors.DType // maps dtypes to those to which they were converted
 	kept    int                                     // number of parts of quantised tensors that --dtype did not convert
-	counts  map[string]*convert.Count               // counts of values that became infinite, by converted tensor
+	counts  map[string]*convert.Count               // counts of values beyond the range of the new dtype, by converted tensor
 }
 
 func (c *command) copy(names []string, name string, f *copyFlags) error {

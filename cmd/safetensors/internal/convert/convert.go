@@ -1,7 +1,8 @@
-// Package convert converts tensors and counts the values that become infinite.
+// Package convert converts tensors and counts the values that are beyond the range of the new dtype.
 package convert
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -13,9 +14,24 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
-// A Count counts the values of a tensor that were finite before the conversion and are infinite
-// after it. It counts only values that have been read. A value that is read again is counted once.
-type Count struct{ blocks []*atomic.Int64 }
+// A Count counts the values of a tensor that are beyond the range of the dtype to which it was converted: those that were
+// finite and became infinite or, if the dtype has no infinity, those that became NaN or the largest number of the dtype.
+// It counts only values that have been read. A value that is read again is counted once.
+type Count struct {
+	blocks []*atomic.Int64
+	dtype  safetensors.DType
+}
+
+// Became describes what the counted values became: "infinite", "NaN" or the largest number of the dtype.
+func (c *Count) Became() string {
+	switch c.dtype {
+	case safetensors.F8_E4M3:
+		return "448 or -448, the largest numbers of F8_E4M3"
+	case safetensors.F8_E4M3FNUZ, safetensors.F8_E5M2FNUZ:
+		return "NaN"
+	}
+	return "infinite"
+}
 
 // Total returns the number of such values so far.
 func (c *Count) Total() (n int64) {
@@ -26,10 +42,10 @@ func (c *Count) Total() (n int64) {
 }
 
 // Counted returns t converted to d, lazily, as Tensor.Convert does, and a count of its values that
-// become infinite.
+// are beyond the range of d.
 func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Count, error) {
 	whole, err := t.Convert(d)
-	c := new(Count)
+	c := &Count{dtype: d}
 	if err != nil || !overflows(t.DType(), d) {
 		return whole, c, err
 	}
@@ -48,30 +64,51 @@ func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Co
 			if _, err := safetensors.Append(dst[:0], to); err != nil {
 				return err
 			}
-			after := count(dst, infinities[d])
-			if after == 0 {
-				return nil
-			}
-			before, err := infinite(from)
-			n.Store(after - before)
+			lost, err := beyond(dst, d, from)
+			n.Store(lost)
 			return err
 		})
 	})
 	return counted, c, err
 }
 
-// infinite returns the number of infinite values of t.
-func infinite(t safetensors.Tensor) (n int64, err error) {
+// beyond returns how many values of from are beyond the range of d, to which they were converted: codes has the result.
+// It reads from again only if one of the codes is that of a value beyond the range.
+func beyond(codes []byte, d safetensors.DType, from safetensors.Tensor) (n int64, err error) {
+	switch d {
+	case safetensors.F8_E4M3:
+		if count(codes, "\x7e") == 0 {
+			return 0, nil
+		}
+		return countIf(from, func(x float64) bool { return math.Abs(x) > 448 })
+	case safetensors.F8_E4M3FNUZ, safetensors.F8_E5M2FNUZ:
+		if n = int64(bytes.Count(codes, []byte{0x80})); n > 0 {
+			var before int64
+			before, err = countIf(from, math.IsNaN)
+			n -= before
+		}
+		return n, err
+	}
+	if n = count(codes, infinities[d]); n > 0 {
+		var before int64
+		before, err = countIf(from, func(x float64) bool { return math.IsInf(x, 0) })
+		n -= before
+	}
+	return n, err
+}
+
+// countIf returns the number of values of t for which is returns true.
+func countIf(t safetensors.Tensor, is func(x float64) bool) (n int64, err error) {
 	all, err := numbers.Append(nil, t)
 	for _, x := range all {
-		if math.IsInf(x, 0) {
+		if is(x) {
 			n++
 		}
 	}
 	return n, err
 }
 
-// count returns how many of the codes are an infinity of either sign. It processes eight bytes at a
+// count returns how many of the codes are an infinity, or another given code, of either sign. It processes eight bytes at a
 // time, four times in a row: a code of an infinity becomes zero when its sign is cleared and the
 // bits of the infinity are flipped, so that subtracting one from it borrows.
 func count(codes []byte, infinity string) (n int64) {
@@ -108,11 +145,14 @@ var infinities = map[safetensors.DType]string{
 	safetensors.F32: "\x00\x00\x80\x7f", safetensors.F16: "\x00\x7c", safetensors.BF16: "\x80\x7f", safetensors.F8_E5M2: "\x7c",
 }
 
-// ranges lists dtypes in the order of their largest numbers. The numbers of all other dtypes are
-// within the range of F8_E5M2.
-var ranges = []safetensors.DType{safetensors.F8_E5M2, safetensors.F16, safetensors.F8_E8M0, safetensors.BF16, safetensors.F32, safetensors.F64}
+// ranges lists dtypes in the order of their largest values. If two have the same largest number, the one with an infinity
+// comes later. The numbers of all other dtypes are within the range of the first.
+var ranges = []safetensors.DType{
+	safetensors.F8_E4M3FNUZ, safetensors.F8_E4M3, safetensors.F8_E5M2FNUZ, safetensors.F8_E5M2, safetensors.F16,
+	safetensors.F8_E8M0, safetensors.BF16, safetensors.F32, safetensors.F64,
+}
 
-// overflows reports whether a number of one dtype can be infinite in another.
+// overflows reports whether a value of one dtype can be beyond the range of another.
 func overflows(from, to safetensors.DType) bool {
-	return infinities[to] != "" && slices.Index(ranges, from) > slices.Index(ranges, to)
+	return slices.Index(ranges, from) > slices.Index(ranges, to)
 }
