@@ -25,6 +25,9 @@ func (c *command) stats() *cobra.Command {
 Min, max, mean and std are computed in float64 from the finite values. PATTERN selects
 tensors: with *, ? and [a-z], or by a name, which includes all names below it.
 
+The histogram below the table leaves out the smallest and the largest thousandth of the
+floats, and integers unless there are no floats. Those of --json have all finite values.
+
 --json prints one line:
   {"file": "...", "tensors": [{"name", "dtype", "shape", SUMMARY}, ...],
    "total": {SUMMARY}}
@@ -106,16 +109,20 @@ func (c *command) printStats(rows []report.Tensor, total stats.Summary) {
 	}
 	row("total", "", total)
 	w.Flush()
-	c.printHistogram(total.Histogram)
+	if len(total.Typical.Counts) > 0 { // the same histogram as on the page
+		c.printHistogram("VALUES of floats, without the 0.1 % at each end", total.Typical)
+	} else {
+		c.printHistogram("VALUES", total.Histogram)
+	}
 }
 
-func (c *command) printHistogram(h stats.Histogram) {
+func (c *command) printHistogram(title string, h stats.Histogram) {
 	const width = 50
 	most := slices.Max(append([]int64{0}, h.Counts...))
 	if most == 0 {
 		return
 	}
-	fmt.Fprintln(c.out)
+	fmt.Fprintf(c.out, "\n%s\n", title)
 	for i, n := range h.Counts {
 		eighths := int(math.Ceil(float64(n) / float64(most) * width * 8))
 		bar := strings.Repeat("█", eighths/8)
