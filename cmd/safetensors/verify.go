@@ -124,7 +124,7 @@ const (
 	resultLink      = "link"
 )
 
-// printVerification prints a line for each finding, as sha256sum -c does. It returns wrong if that
+// printVerification prints a line for each finding, in the form of sha256sum -c. It returns wrong if that
 // is not nil, and errDifferent if a finding is bad.
 func (c *command) printVerification(v *verification, wrong error) error {
 	bad := func(f finding) bool { return f.Result != resultOK && f.Result != resultIgnored }
@@ -281,8 +281,7 @@ func namesIn(entries []manifest.Entry) map[string]bool {
 	return names
 }
 
-// compareSums returns a finding for each sum, with the words of sha256sum -c, and for each name
-// that the manifest lacks. If the manifest has no sums of this kind, there are no findings for
+// compareSums returns a finding for each sum, and for each name that the manifest lacks. If the manifest has no sums of this kind, there are no findings for
 // names.
 func compareSums(want, have []manifest.Entry, names []string) []finding {
 	found := []finding{}
@@ -295,7 +294,7 @@ func compareSums(want, have []manifest.Entry, names []string) []finding {
 		case !here:
 			found = append(found, finding{e.Name, resultMissing, "MISSING"})
 		case sum != e.Sum:
-			found = append(found, finding{e.Name, resultDifferent, "FAILED"})
+			found = append(found, finding{e.Name, resultDifferent, "DIFFERS"})
 		default:
 			found = append(found, finding{e.Name, resultOK, "OK"})
 		}
