@@ -17,6 +17,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -82,17 +83,30 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 		return exitInterrupted
 	case errors.Is(err, errDifferent):
 		return exitFailed
-	case !c.begun, errors.As(err, new(usageError)), errors.As(err, new(dest.UsageError)):
-		fmt.Fprintf(c.stderr, "safetensors: %s\n%s --help shows the usage\n", term.Clean(err.Error()), cmd.CommandPath())
+	case !c.begun, errors.As(err, new(usageError)), errors.As(err, new(dest.UsageError)), isEmptyPattern(err):
+		c.printError(err)
+		fmt.Fprintf(c.stderr, "%s --help shows the usage\n", cmd.CommandPath())
 		return exitUsage
 	}
-	for line := range strings.SplitSeq(err.Error(), "\n") { // there may be several errors, some of them from the library
-		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
-	}
+	c.printError(err)
 	if errors.As(err, new(parts.Refusal)) {
 		return exitRefused
 	}
 	return exitFailed
+}
+
+// printError prints an error, each line of it with the name of the program.
+func (c *command) printError(err error) {
+	for line := range strings.SplitSeq(err.Error(), "\n") { // there may be several errors, some of them from the library
+		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
+	}
+}
+
+// isEmptyPattern reports whether an error is about an empty pattern that no tensor matches. It is an error of the command
+// line, as other empty values are, but it is found only when the names of the tensors are known: a name may be empty.
+func isEmptyPattern(err error) bool {
+	var none *pattern.NoMatch
+	return errors.As(err, &none) && none.Glob.String() == ""
 }
 
 // sources describes SRC in the help of a verb; allSources has the complete description.

@@ -119,6 +119,9 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 	if !ok && !c.values && standsFor(src, func(plain string) bool { return plain == name }) != "" {
 		return t, fmt.Errorf("%s holds %q as codes and scales: %s", storage.Shown(src.Name), name, showsNumbers)
 	}
+	if !ok && name == "" { // as when a variable of a shell is not set
+		return t, usage("no tensor of %s has an empty name: expected the NAME of one", storage.Shown(src.Name))
+	}
 	if !ok {
 		advice := otherName(src, name)
 		if advice == "" {

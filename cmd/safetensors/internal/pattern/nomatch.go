@@ -16,6 +16,9 @@ type NoMatch struct {
 
 func (e *NoMatch) Error() string {
 	text := fmt.Sprintf("no tensor matches %q", e.Glob.text)
+	if e.Glob.text == "" {
+		return text + ": the pattern is empty"
+	}
 	if parts := e.parts(); len(parts) > 0 {
 		return text + "; a comma does not separate patterns: repeat the flag, " + strings.Join(parts, " ")
 	}
