@@ -60,8 +60,8 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 	if err := checkDestination(names, name); err != nil {
 		return err
 	}
-	if c.json && name == "-" {
-		return usage("--json prints to standard output, so DST cannot be -")
+	if err := c.checkJSON(name); err != nil {
+		return err
 	}
 	if f.part.IsSet() {
 		return c.copyPart(names, name, f)
@@ -71,6 +71,14 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 		return withFolder(err, names, name)
 	}
 	return c.print(result, func() {})
+}
+
+// checkJSON returns an error if both the line of --json and the checkpoint would be written to standard output.
+func (c *command) checkJSON(name string) error {
+	if c.json && name == "-" {
+		return usage("--json prints to standard output, so DST cannot be -")
+	}
+	return nil
 }
 
 // checkDestination returns an error if the destination is a shard of the same set as a source. Then a destination

@@ -30,7 +30,7 @@ type mergeFlags struct {
 
 func (c *command) merge() *cobra.Command {
 	var f mergeFlags
-	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [flags]",
+	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [--json] [flags]",
 		"Merge models with each other, or adapters into a model", `
 To join shards or files with different tensors, use cp.
 
@@ -48,6 +48,10 @@ Numbers are computed in float32, or in float64 where the first model has float64
 bounded memory. They are rounded once, or once for each adapter, to the dtypes of the
 first model, or to that of --dtype. DST has the metadata, the shards and the config.json
 that cp would make of the first model; --with-files copies the files of that model.
+
+--json prints one line about what was written:
+  {"file": DST, "total": {"tensors", "parameters", "bytes"},
+   "files": [the other files: a new config.json, those of --with-files]}
 `+sources, `
 safetensors merge mistral merged --lora my-adapter
 safetensors merge a.safetensors b.safetensors soup.safetensors --weights 0.6,0.4
@@ -133,6 +137,9 @@ func (c *command) mergeModels(names []string, name string, f *mergeFlags) error 
 	if err == nil {
 		err = f.check()
 	}
+	if err == nil {
+		err = c.checkJSON(name)
+	}
 	if err != nil {
 		return err
 	}
@@ -169,8 +176,11 @@ func (c *command) mergeModels(names []string, name string, f *mergeFlags) error 
 		return err
 	}
 	w.read = read
-	_, err = c.writeCopy("merge", w, to)
-	return err
+	result, err := c.writeCopy("merge", w, to)
+	if err != nil {
+		return err
+	}
+	return c.print(result, func() {})
 }
 
 // merge replaces the tensors of the job's source, which is the first model, with the merged

@@ -63,10 +63,19 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "read the dict `NAME` of a PyTorch file that has several: state_dict, or optimizer.state.0")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs, DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.out, "safetensors %s\n", version())
-			return err
+		Use: "version [--json]", Short: "Print the version", DisableFlagsInUseLine: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("version takes no argument, and got %q", args[0])
+			}
+			return nil
+		},
+		Long: "Print the version.\n\n--json prints one line:\n  {\"version\": \"...\"}",
+		RunE: func(*cobra.Command, []string) error {
+			found := struct {
+				Version string `json:"version"`
+			}{version()}
+			return c.print(found, func() { fmt.Fprintf(c.out, "safetensors %s\n", found.Version) })
 		},
 	}, &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
 	for _, cmd := range root.Commands() {
@@ -80,7 +89,7 @@ func (c *command) root() *cobra.Command {
 		case "ls", "hash", "verify", "cp":
 			cmd.Flags().StringVar(&c.opener.Variant, "variant", "", "read the variant `NAME` of a folder: fp16 is x.fp16.safetensors next to x.safetensors")
 			fallthrough
-		case "check", "meta":
+		case "check", "merge", "meta", "sign", "version":
 			cmd.Flags().BoolVar(&c.json, "json", false, "print a line of JSON")
 		}
 	}
@@ -106,7 +115,7 @@ var otherVerbs = map[string]string{
 	"print": "show", "view": "show", "cat": "show", "head": "show", "dump": "show", "describe": "stats", "histogram": "stats", "plot": "stats --html PAGE",
 	"compare": "diff", "cmp": "diff", "equal": "diff", "validate": "check", "lint": "check", "scan": "check", "test": "check",
 	"sum": "hash", "sha256": "hash", "md5": "hash", "checksum": "hash",
-	"download": "cp", "upload": "cp", "get": "cp", "pull": "cp", "push": "cp", "copy": "cp", "mv": "cp", "convert": "cp", "export": "cp",
+	"download": "cp", "get": "cp", "pull": "cp", "copy": "cp", "mv": "cp", "convert": "cp", "export": "cp",
 	"join": "cp", "consolidate": "cp", "combine": "cp", "concat": "cp", "unshard": "cp", "index": "cp",
 	"cast": "cp --dtype DTYPE", "split": "cp --max-shard-size SIZE", "shard": "cp --max-shard-size SIZE", "reshard": "cp --max-shard-size SIZE",
 	"extract": "cp --only PATTERN", "filter": "cp --only PATTERN", "select": "cp --only PATTERN",
@@ -117,8 +126,12 @@ var otherVerbs = map[string]string{
 
 // suggestVerb returns a question with a verb, to be printed after a word that is not a verb: the
 // verb with the same purpose, or ls for the name of a file, or the verb with the most similar
-// spelling. It returns "" if there is none.
+// spelling. For the words for an upload it returns a text about cp and the program of the hub. It
+// returns "" if there is nothing to suggest.
 func suggestVerb(word string, verbs []string) string {
+	if word == "upload" || word == "push" {
+		return ": cp writes to buckets (s3://, gs://, azblob://); for the hub: hf upload OWNER/NAME FOLDER"
+	}
 	if verb, known := otherVerbs[word]; known {
 		return fmt.Sprintf(", did you mean %q?", verb)
 	}

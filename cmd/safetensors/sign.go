@@ -20,13 +20,16 @@ import (
 
 func (c *command) sign() *cobra.Command {
 	var s signature
-	cmd := c.verb("sign MODEL --key KEY [--cert LEAF --chain CA...] [--out SIG]", "Sign the files of a model, for the verb verify", `
+	cmd := c.verb("sign MODEL --key KEY [--cert LEAF --chain CA...] [--out SIG] [--json]", "Sign the files of a model, for the verb verify", `
 The signature is one of OpenSSF Model Signing 1.0, which the Python package model-signing
 also verifies. KEY is a private key of the curve P-256, P-384 or P-521; --cert adds its
 certificate. MODEL is a file or a folder, also in a bucket. The signature covers all files
 of MODEL except the files of git at its top, those of --ignore and the signature itself.
 
 The keyless method of Sigstore is not supported; cosign and model-signing have it.
+
+--json prints one line:
+  {"file": MODEL, "signature": SIG, "files": [the names of the signed files]}
 `, `
 openssl ecparam -name prime256v1 -genkey -noout -out key.pem
 openssl ec -in key.pem -pubout -out key.pub
@@ -45,8 +48,8 @@ safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem
 	return cmd
 }
 
-func (c *command) signModel(name string, s signature) error {
-	name, err := localfile.Path(name)
+func (c *command) signModel(given string, s signature) error {
+	name, err := localfile.Path(given)
 	switch {
 	case err != nil:
 		return err
@@ -95,8 +98,18 @@ func (c *command) signModel(name string, s signature) error {
 	if err := dest.WriteFile(s.file, dest.Writing(bundle)); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.stderr, "%s: %s\n", term.Name(s.file), term.Plural(len(m.Files), "file"))
-	return nil
+	done := signing{File: given, Signature: s.file}
+	for _, f := range m.Files {
+		done.Files = append(done.Files, f.Name)
+	}
+	return c.print(done, func() { fmt.Fprintf(c.stderr, "%s: %s\n", term.Name(s.file), term.Plural(len(m.Files), "file")) })
+}
+
+// A signing is the result of sign. Its fields are the JSON that sign prints.
+type signing struct {
+	File      string   `json:"file"` // name on the command line
+	Signature string   `json:"signature"`
+	Files     []string `json:"files"`
 }
 
 // signaturePath returns the default name of the signature, next to a local model.
