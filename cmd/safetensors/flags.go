@@ -31,11 +31,11 @@ func (c *command) openDestination(name, maxShardSize string, ranks int) (dest.De
 	maxBytes := int64(0)
 	if maxShardSize != "" {
 		if digits := strings.TrimRight(strings.ToLower(maxShardSize), "kmgtpeib"); digits != "" && strings.Trim(digits, "0.") == "" {
-			return nil, usage("--max-shard-size %s: a shard needs room: expected a size such as 5GB; without the flag a file is not split", maxShardSize)
+			return nil, usage("--max-shard-size %s: expected a size above 0, such as 5GB; without the flag a file is not split", maxShardSize)
 		}
 		var err error
 		if maxBytes, err = term.ParseBytes(maxShardSize); err != nil {
-			return nil, usageError{err}
+			return nil, usage("--max-shard-size: %w", err)
 		}
 	}
 	switch {

@@ -95,14 +95,16 @@ func PrintJSON(w io.Writer, v any) error {
 // Bytes formats a number of bytes with a decimal unit.
 func Bytes(n int64) string { return humanize.Bytes(uint64(n)) }
 
-// ParseBytes reads a size such as 5GB, 512MiB or 1000B.
+// ParseBytes reads a size above 0 such as 5GB, 512MiB or 1000B. A number without a unit is an error: a forgotten GB
+// would make a shard of every tensor.
 func ParseBytes(s string) (int64, error) {
+	const units = "B, kB, MB, GB, TB (powers of 1,000), KiB, MiB, GiB and TiB (powers of 1,024)"
 	if s != "" && strings.Trim(s, "0123456789.,") == "" {
-		return 0, fmt.Errorf("%q has no unit: expected a size like %[1]sGB or %[1]sB", s)
+		return 0, fmt.Errorf("%q has no unit: %[1]sB is that many bytes; the units are %s", s, units)
 	}
 	n, err := humanize.ParseBytes(s)
 	if err != nil || n == 0 || n > math.MaxInt64 {
-		return 0, fmt.Errorf("%q is not a size like 5GB or 512MiB", s)
+		return 0, fmt.Errorf("%q is not a size like 5GB or 512MiB; the units are %s", s, units)
 	}
 	return int64(n), nil
 }
