@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -196,6 +197,7 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 	for _, file := range src.Files {
 		names = append(names, file.Name)
 	}
+	c.noteFolder(want.Files, names)
 	return c.printVerification(&verification{
 		File: name, Files: compareSums(want.Files, have.Files, names), Tensors: compareSums(want.Tensors, have.Tensors, order),
 	}, nil)
@@ -265,12 +267,35 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	m, err := localfile.Await(c.ctx, func() (*manifest.Manifest, error) { return manifest.Read(r) })
 	if err != nil {
 		err = fmt.Errorf("%s is not a manifest: %w", term.Name(name), err)
-		if strings.HasSuffix(name, ".sig") {
+		if strings.HasSuffix(name, ".sig") || c.isSignature(name) {
 			err = fmt.Errorf("%w; for a signature: --signature %s", err, term.Name(name))
 		}
 		return nil, err
 	}
 	return m, nil
+}
+
+// isSignature reports whether a file is a signature of a model.
+func (c *command) isSignature(name string) bool {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	_, err := readParsed(c.ctx, name, modelsig.MaxSize, modelsig.Parse)
+	return err == nil || errors.Is(err, modelsig.ErrKeyless)
+}
+
+// noteFolder notes that a manifest has a file of the source under a longer name, with the folders above it. The program
+// sha256sum writes such names if it runs outside the folder.
+func (c *command) noteFolder(want []manifest.Entry, names []string) {
+	const most = 100 // a manifest has such names for all files or for none
+	for _, e := range want[:min(len(want), most)] {
+		for _, name := range names {
+			if strings.HasSuffix(e.Name, "/"+name) && !slices.Contains(names, e.Name) {
+				c.opener.Note(fmt.Sprintf("the manifest names %s as %s: run sha256sum in the folder of the file", term.Name(name), term.Name(e.Name)))
+				return
+			}
+		}
+	}
 }
 
 func namesIn(entries []manifest.Entry) map[string]bool {
