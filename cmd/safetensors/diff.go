@@ -49,8 +49,8 @@ safetensors diff before.safetensors after.safetensors
 safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
 safetensors diff model model-fp8 --dequantize
 `, cobra.MatchAll(arguments(2, 2), stdinOnce), func(args []string) error {
-		if !(f.tolerance.Absolute >= 0 && f.tolerance.Relative >= 0) {
-			return usage("a tolerance cannot be negative")
+		if err := cmp.Or(checkTolerance("atol", f.tolerance.Absolute), checkTolerance("rtol", f.tolerance.Relative)); err != nil {
+			return err
 		}
 		return c.compare(args[0], args[1], f)
 	})
@@ -69,6 +69,14 @@ type diffFlags struct {
 	metadata     bool
 	only, except []string
 	renames      []string
+}
+
+// checkTolerance returns an error unless a tolerance is a finite number that is not negative.
+func checkTolerance(flag string, value float64) error {
+	if !(value >= 0 && value <= math.MaxFloat64) {
+		return usage("--%s: expected a finite number, 0 or more, got %g", flag, value)
+	}
+	return nil
 }
 
 // rename renames all entries of a source.

@@ -11,7 +11,6 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -23,9 +22,6 @@ var otherFlags = map[string]string{
 	"i": "in-place", "S": "sort", "unset": "delete", "remove": "delete", "rm": "delete", "o": "", "output": "", "r": "", "R": "",
 }
 
-// noNumber matches the error of package pflag for a value that is not a number.
-var noNumber = lazyregexp.New(`(?s)^invalid argument (".*") for "(?:-., )?--([\w-]+)" flag: strconv\.`)
-
 // flagError returns the error of package pflag in the words of this program, with the flag that was
 // meant. line is the command line.
 func flagError(cmd *cobra.Command, err error, line []string) error {
@@ -34,12 +30,17 @@ func flagError(cmd *cobra.Command, err error, line []string) error {
 			return err
 		}
 	}
-	if m := noNumber().FindStringSubmatch(err.Error()); m != nil {
-		kind := "a number"
-		if f := cmd.Flags().Lookup(m[2]); f != nil && f.Value.Type() == "int" {
-			kind = "a whole number"
-		}
-		return usage("--%s: expected %s, got %s", m[2], kind, m[1])
+	var missing *pflag.ValueRequiredError
+	var invalid *pflag.InvalidValueError
+	var noFlag *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &missing):
+		kind, _ := pflag.UnquoteUsage(missing.GetFlag())
+		return usage("--%s needs a value: %s", missing.GetFlag().Name, kind)
+	case errors.As(err, &invalid):
+		return usage("--%s: %w", invalid.GetFlag().Name, wrongValue(invalid))
+	case errors.As(err, &noFlag):
+		return usage("%s is not a flag", noFlag.GetSpecifiedFlag())
 	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -53,6 +54,19 @@ func flagError(cmd *cobra.Command, err error, line []string) error {
 		return usage("%w: it follows the verb, as in safetensors %s --%s", err, verb, name)
 	}
 	return usage("%w%s", err, suggestFlag(cmd, name))
+}
+
+// wrongValue returns the error for the value of a flag that cannot be parsed, without the name of the flag.
+func wrongValue(invalid *pflag.InvalidValueError) error {
+	switch invalid.GetFlag().Value.Type() {
+	case "bool":
+		return fmt.Errorf("expected no value, got %q", invalid.GetValue())
+	case "int":
+		return fmt.Errorf("expected a whole number, got %q", invalid.GetValue())
+	case "float64":
+		return fmt.Errorf("expected a number, got %q", invalid.GetValue())
+	}
+	return fmt.Errorf("%w, got %q", invalid.Unwrap(), invalid.GetValue())
 }
 
 // A single is the value of a flag that may be given once. It counts how often it is given.

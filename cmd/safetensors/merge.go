@@ -65,8 +65,6 @@ safetensors merge base math code both --method task --weights 0.7,0.5
 	flags.StringVar(&f.weights, "weights", "", "the weights `W,...` of the models, as 0.6,0.4")
 	flags.BoolVar(&f.normalize, "normalize", false, "divide the weights of linear by their sum")
 	f.addTo(flags)
-	cmd.MarkFlagsMutuallyExclusive("lora", "method")
-	cmd.MarkFlagsMutuallyExclusive("lora", "weights")
 	return cmd
 }
 
@@ -75,6 +73,10 @@ safetensors merge base math code both --method task --weights 0.7,0.5
 func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	lora := len(f.adapters) > 0
 	switch {
+	case lora && f.given.Changed("method"):
+		return nil, usage("--lora adds adapters to one model, and --method merges models: they cannot be combined")
+	case lora && f.given.Changed("weights"):
+		return nil, usage("--lora adds adapters with the scale in their adapter_config.json, without --weights")
 	case f.normalize && (f.method != "linear" || lora):
 		return nil, usage("--normalize needs --method linear")
 	case lora && models > 1:

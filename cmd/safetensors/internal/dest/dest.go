@@ -83,7 +83,10 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	case f != nil:
 		return single{name: name, format: f}, nil
 	}
-	if info, err := os.Stat(name); err == nil && !info.IsDir() {
+	info, err := os.Stat(name)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, usage("%s is a device or a pipe: for standard output, DST is -", term.Name(name))
+	} else if err == nil && !info.IsDir() {
 		return nil, usage("%s is not a folder: DST is a folder, unless it ends in %s", term.Name(name), format.Written())
 	} else if meant := almost(name); err != nil && meant != "" {
 		return nil, usage("%s would be a folder, did you mean %q?", term.Name(name), meant)

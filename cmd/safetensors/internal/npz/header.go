@@ -67,8 +67,10 @@ func readHeader(r io.Reader) (*header, error) {
 		return nil, fmt.Errorf("reading the header: %w", err)
 	}
 	h, err := parseHeader(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("the header %.200q: %w", text, err)
+	if errors.Is(err, errors.ErrUnsupported) { // the header itself is valid
+		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("the header: %w", err)
 	}
 	h.size = int64(len(start)) + length
 	return h, nil
@@ -91,24 +93,24 @@ func parseHeader(text string) (*header, error) {
 		"shape": func(v string) (err error) { h.shape, err = parseShape(v); return err },
 		"fortran_order": func(v string) error {
 			if h.fortran = v == "True"; !h.fortran && v != "False" {
-				return fmt.Errorf("fortran_order is %.200q, not True or False", v)
+				return fmt.Errorf("fortran_order is %.80q, not True or False", v)
 			}
 			return nil
 		},
 	}
 	inner := dict().FindStringSubmatch(text)
 	if inner == nil {
-		return nil, errors.New("it is not a dict")
+		return nil, fmt.Errorf("expected a dict of Python, found %.80q", strings.TrimSpace(text))
 	}
 	for rest := inner[1]; strings.TrimSpace(rest) != ""; {
 		found := entry().FindStringSubmatch(rest)
 		if found == nil {
-			return nil, fmt.Errorf("%.200q instead of 'KEY': VALUE", rest)
+			return nil, fmt.Errorf("expected 'KEY': VALUE, found %.80q", strings.TrimSpace(rest))
 		}
 		key := found[1][1 : len(found[1])-1]
 		set := known[key]
 		if set == nil {
-			return nil, fmt.Errorf("the key %.200q is unknown or a duplicate", key)
+			return nil, fmt.Errorf("the key %.80q is unknown or a duplicate", key)
 		}
 		delete(known, key)
 		if err := set(found[2]); err != nil {
@@ -124,7 +126,7 @@ func parseHeader(text string) (*header, error) {
 
 // parseShape parses a tuple of integers. (1) is not a tuple but a number in Python, and an error.
 func parseShape(v string) ([]int, error) {
-	shape, bad := []int{}, fmt.Errorf("the shape is %.200q, not a tuple of integers", v)
+	shape, bad := []int{}, fmt.Errorf("the shape is %.80q, not a tuple of integers", v)
 	if !tuple().MatchString(v) {
 		return nil, bad
 	}
@@ -152,7 +154,7 @@ func (h *header) setType(v string) error {
 		return unsupported{errors.New("structured arrays are not supported; save each field as an array")}
 	}
 	if v[0] != '\'' && v[0] != '"' {
-		return fmt.Errorf("descr is %.200q, not a string", v)
+		return fmt.Errorf("descr is %.80q, not a string", v)
 	}
 	descr := v[1 : len(v)-1]
 	order, kind := descr[:min(1, len(descr))], descr[min(1, len(descr)):]
@@ -161,9 +163,9 @@ func (h *header) setType(v string) error {
 	switch {
 	case h.dtype == 0:
 		why := cmp.Or(others[kind[:min(1, len(kind))]], "safetensors has no such dtype")
-		return unsupported{fmt.Errorf("type %.200q: %s", descr, why)}
+		return unsupported{fmt.Errorf("type %.80q: %s", descr, why)}
 	case !strings.Contains("<>|", order) || order == "|" && width > 1:
-		return fmt.Errorf("%.200q has no byte order", descr)
+		return fmt.Errorf("%.80q has no byte order", descr)
 	case order == ">" && width > 1:
 		h.swap = width
 		if h.dtype == safetensors.C64 {

@@ -98,6 +98,9 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 		return err
 	}
 	c.closers = append(c.closers, temp.Close)
+	if size == 0 {
+		return errors.New("the pipe is empty: the program that writes to it has written nothing")
+	}
 	c.Files = []storage.File{o.OfReader("-", temp, size)}
 	return o.openReader(c, o.Meter(temp), size, "")
 }

@@ -150,7 +150,7 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 		if err := o.openStream(c, o.Stdin); err != errNoPipe {
 			return err
 		}
-		return errors.New("standard input is neither a file nor a pipe")
+		return errors.New("standard input is a terminal, or a device such as /dev/null: expected a file or a pipe")
 	case strings.HasPrefix(name, "hf://"):
 		if found, err := o.openCached(c, name); found || err != nil {
 			return err
