@@ -34,7 +34,8 @@ folder below it with a distributed checkpoint or a pytorch_model.bin. Hidden fol
 count. A file of another format is checked by the rules of that format, and the line says
 so; it is refused if a tensor in it cannot be read, or if its name ends in .safetensors.
 --values also refuses files with a NaN or an infinity. A pipe or a device in a folder is
-refused unread. The exit code is 1 if a file is refused.
+refused unread, as is a folder that cannot be listed. The exit code is 1 if a
+file is refused.
 
 --part K/N checks part K of the files. The lines of all N parts together are those of a
 whole check, except for the findings about folders.
@@ -179,11 +180,15 @@ func filesOf(name string) ([]string, error) {
 	if err != nil || !info.IsDir() {
 		return []string{name}, nil // a URL or -; or the name cannot be opened, and its verdict gives the reason
 	}
-	var files, below []string
+	var files, below, unreadable []string
 	dir += string(filepath.Separator) // follows a link to a folder
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+		switch {
+		case err != nil && path == dir:
 			return err
+		case err != nil: // a folder that cannot be listed: its verdict gives the reason
+			unreadable = append(unreadable, path)
+			return nil
 		}
 		switch name := d.Name(); {
 		case path != dir && d.IsDir() && (name == "__MACOSX" || strings.HasPrefix(name, ".")):
@@ -203,15 +208,14 @@ func filesOf(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(files) == 0 {
+		if files = below; len(below) == 0 || slices.Contains(below, filepath.Clean(dir)) {
+			files = []string{name} // it is a checkpoint itself, or its verdict will list what it contains
+		}
+	}
+	files = append(files, unreadable...)
 	slices.Sort(files)
-	if len(files) > 0 {
-		return files, nil
-	}
-	slices.Sort(below)
-	if below = slices.Compact(below); len(below) > 0 && !slices.Contains(below, filepath.Clean(dir)) {
-		return below, nil
-	}
-	return []string{name}, nil // it is a checkpoint itself, or its verdict will list what it contains
+	return slices.Compact(files), nil
 }
 
 // irregular reports whether a file is a pipe or a device. Check opens such a file only if the command line names it:

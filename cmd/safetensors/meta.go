@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -62,7 +64,7 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 		return err
 	}
 	if inPlace {
-		return c.replaceMeta(src, metadata)
+		return inPlaceError(c.replaceMeta(src, metadata))
 	}
 	if len(pairs)+len(remove) > 0 {
 		c.opener.Note("nothing is written; --in-place changes " + storage.Shown(name))
@@ -74,6 +76,15 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 		}
 	}
 	return c.print(metadata, func() { c.printMetadata(metadata) })
+}
+
+// inPlaceError adds advice to an error of changing a file in place for want of a permission: the permissions of the folder
+// matter, and not those of the file.
+func inPlaceError(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: --in-place writes a new file into the folder, which needs the permission to do so; cp --meta writes a copy elsewhere", err)
+	}
+	return err
 }
 
 func inCopyOnly(name string) error {
