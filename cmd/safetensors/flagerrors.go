@@ -20,7 +20,24 @@ var otherFlags = map[string]string{
 	"f": "force", "overwrite": "force", "include": "only", "filter": "only", "exclude": "except", "ignore": "except",
 	"precision": "dtype", "shard-size": "max-shard-size", "tolerance": "rtol", "head": "slice", "range": "slice", "j": "json",
 	"i": "in-place", "S": "sort", "unset": "delete", "remove": "delete", "rm": "delete", "o": "", "output": "", "r": "", "R": "",
+	"t": "tensors", "y": "force", "yes": "force", "recursive": "",
 }
+
+// otherWays maps a verb and a flag that it does not have to advice: how to do the same without a flag.
+var otherWays = map[string]string{
+	"cp dry-run": "; ls SRC lists what would be copied, also with --only and --except",
+	"cp n":       keepsFiles, "cp no-clobber": keepsFiles, "merge n": keepsFiles, "merge no-clobber": keepsFiles,
+	"cp a": copiesFiles, "cp archive": copiesFiles,
+	"diff brief":   "; the exit code says whether they differ: diff A B >/dev/null",
+	"meta dry-run": "; nothing is written without --in-place", "meta n": "; nothing is written without --in-place",
+	"meta get": "; meta SRC prints all keys",
+	"meta set": "; write KEY=VALUE without a flag", "meta add": "; write KEY=VALUE without a flag",
+}
+
+const (
+	keepsFiles  = "; nothing is replaced without --force"
+	copiesFiles = "; --with-files also copies the small files next to the weights"
+)
 
 // flagError returns the error of package pflag in the words of this program, with the flag that was
 // meant. line is the command line.
@@ -151,15 +168,18 @@ func suggestLetter(cmd *cobra.Command, letter, rest string, line []string) strin
 	return word + suggestFlag(cmd, letter)
 }
 
-// suggestFlag returns a question after the name of a flag that a verb does not have.
+// suggestFlag returns a question or advice after the name of a flag that a verb does not have.
 func suggestFlag(cmd *cobra.Command, name string) string {
+	if way, ok := otherWays[cmd.Name()+" "+name]; ok {
+		return way
+	}
 	if meant, ok := otherFlags[name]; ok {
 		switch {
 		case cmd.Flags().Lookup(meant) != nil:
 			return fmt.Sprintf(", did you mean \"--%s\"?", meant)
 		case strings.HasPrefix(name, "o") && strings.Contains(cmd.Use, " DST"):
 			return "; the destination is the last argument"
-		case strings.EqualFold(name, "r"):
+		case strings.EqualFold(name, "r") || name == "recursive":
 			return "; a folder needs no flag"
 		}
 	}
@@ -169,12 +189,7 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 			names = append(names, "--"+f.Name)
 		}
 	})
-	switch {
-	case cmd.Name() == "meta" && name == "get":
-		return "; meta SRC prints all keys"
-	case cmd.Name() == "meta" && (name == "set" || name == "add"):
-		return "; write KEY=VALUE without a flag"
-	case len(name) < 2:
+	if len(name) < 2 {
 		return ""
 	}
 	return pattern.Suggest("--"+name, names)

@@ -76,8 +76,8 @@ func (c *command) list(names []string, f listFlags) (err error) {
 		if i == 0 {
 			first = l
 		}
-		if errors.Is(err, fs.ErrNotExist) && first.matches(name) {
-			err = fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(names[0]), term.Name(name))
+		if errors.Is(err, fs.ErrNotExist) && first != nil {
+			err = orTensor(name, first, err)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -111,10 +111,26 @@ type listing struct {
 	Quantised []quantisedTotal `json:"quantised,omitempty"`
 }
 
-// matches reports whether a pattern selects one of the tensors. It is false for a nil listing.
+// orTensor adds advice to the error for a source that does not exist, if its name is, or resembles, that of tensors of the
+// first source.
+func orTensor(name string, first *listing, err error) error {
+	if first.matches(name) {
+		return fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Name(name))
+	}
+	var tensors []string
+	for _, t := range first.Tensors {
+		tensors = append(tensors, t.Name)
+	}
+	if near := pattern.SuggestTensor(name, tensors); near != "" {
+		return fmt.Errorf("%w, nor a tensor of %s%s --only selects tensors", err, storage.Shown(first.File), near)
+	}
+	return err
+}
+
+// matches reports whether a pattern selects one of the tensors.
 func (l *listing) matches(text string) bool {
 	glob, err := pattern.ParseGlob(text)
-	return l != nil && err == nil && slices.ContainsFunc(l.Tensors, func(t listed) bool { return glob.Matches(t.Name) })
+	return err == nil && slices.ContainsFunc(l.Tensors, func(t listed) bool { return glob.Matches(t.Name) })
 }
 
 func (c *command) listing(name string, f listFlags) (*listing, error) {

@@ -40,7 +40,7 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	case f.ranks != 0:
 		return usage("--part and --ranks cannot be combined")
 	case f.maxShardSize == "":
-		return usage("--part needs --max-shard-size")
+		return usage("--part needs --max-shard-size, the same for all parts: each part writes some of these shards")
 	case slices.Contains(names, "-"):
 		return usage("--part needs a SRC that each part can read, not standard input")
 	}

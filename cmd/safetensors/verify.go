@@ -60,7 +60,7 @@ safetensors verify model --signature model.sig --public-key key.pub
 safetensors verify model --signature model.sig --chain root.pem
 safetensors verify hf://mistralai/Mistral-7B-v0.3
 safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
-`, cobra.MatchAll(arguments(1, 2), stdinOnce), func(args []string) error {
+`, cobra.MatchAll(oneSource, arguments(1, 2), stdinOnce), func(args []string) error {
 		onHub := hub != "" || len(args) == 1 && strings.HasPrefix(args[0], "hf://") && !signed.trust()
 		switch {
 		case c.opener.Key != "" && signed.given():
@@ -94,6 +94,14 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 	cmd.Flags().StringVar(&hub, "hub", "", "compare with the sums of the repository `OWNER/NAME[@REVISION]` on the hub")
 	signed.add(cmd.Flags())
 	return cmd
+}
+
+// oneSource returns an error if verify has several sources.
+func oneSource(_ *cobra.Command, args []string) error {
+	if len(args) > 2 {
+		return usage("expected one SRC and a MANIFEST, got %d arguments: for several files, SRC is their folder", len(args))
+	}
+	return nil
 }
 
 // A verification is the result of verify. Its fields are also the JSON that verify prints.

@@ -25,8 +25,11 @@ func (e *NoMatch) Error() string {
 	if expression().MatchString(e.Glob.text) {
 		return text + "; patterns are those of a shell, such as *norm*"
 	}
-	return text + Suggest(e.Glob.text, withModules(e.names))
+	return text + SuggestTensor(e.Glob.text, e.names)
 }
+
+// SuggestTensor is like Suggest, but also suggests the modules that contain the tensors with these names.
+func SuggestTensor(name string, names []string) string { return Suggest(name, withModules(names)) }
 
 // expression matches text that is a regular expression rather than a Glob.
 var expression = lazyregexp.New(`^\^|^\.\*|[$\\{|]`)

@@ -15,9 +15,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// orOnTheHub returns err. If no such file exists and name may mean a repository on the hub, it adds
-// the hf:// URL to the error.
-func orOnTheHub(name string, err error) error {
+// orURL returns err. If no such file exists and name may mean a repository on the hub, it adds the hf:// URL to the error. If
+// name may be the address of a server without a scheme, it adds the http:// URL.
+func orURL(name string, err error) error {
 	path, ok := err.(*fs.PathError)
 	if !ok || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -27,7 +27,10 @@ func orOnTheHub(name string, err error) error {
 	if onHub == "" && errors.Is(owner, fs.ErrNotExist) && repository().MatchString(name) {
 		onHub = "hf://" + name
 	}
-	if onHub != "" {
+	switch {
+	case address().MatchString(name):
+		path.Err = fmt.Errorf("%w; if this is the address of a server: http://%s", path.Err, name)
+	case onHub != "":
 		path.Err = fmt.Errorf("%w; on the hub it is %s", path.Err, onHub)
 	}
 	return err
@@ -35,6 +38,9 @@ func orOnTheHub(name string, err error) error {
 
 // repository matches names that a repository on the hub may have.
 var repository = lazyregexp.New(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
+
+// address matches the host and the port of a URL whose scheme was left out.
+var address = lazyregexp.New(`^[\w.-]+:\d{1,5}(/|$)`)
 
 // hubPage matches the URLs that people copy from a browser, or mistype for hf://.
 var hubPage = lazyregexp.New(`^(?:hf:/?|(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)([\w-][\w.-]*/[\w-][\w.-]*)(?:/(?:tree|blob)/([^/?#]+)(/[^?#]*)?)?/?$`)
@@ -58,7 +64,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	info, err := osfile.Stat(name)
 	switch {
 	case err != nil:
-		return orOnTheHub(name, err)
+		return orURL(name, err)
 	case info.IsDir():
 		return o.openIn(c, o.Session.Local(name), ".")
 	case info.Mode().IsRegular():
