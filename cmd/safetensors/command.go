@@ -145,11 +145,14 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 }
 
 // arguments returns a check that a verb has at least least arguments, and at most most unless most
-// is negative. The error contains the names of the arguments, from the use of the verb, and an
+// is negative, and that the first one is not empty. The error contains the names of the arguments, from the use of the verb, and an
 // argument that a flag has taken as its value.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if n := len(args); n >= least && (most < 0 || n <= most) {
+			if n > 0 && args[0] == "" { // as when a variable of a shell is not set
+				return usage("the first argument is empty: expected the name of a file or a folder, or a URL")
+			}
 			return nil
 		}
 		names := strings.Fields(cmd.Use)[1:]

@@ -192,7 +192,13 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if len(name) < 2 {
 		return ""
 	}
-	return pattern.Suggest("--"+name, names)
+	if near := pattern.Suggest("--"+name, names); near != "" || !cmd.HasParent() {
+		return near
+	}
+	if verb := verbWith(cmd.Parent(), name, []string{"cp"}); verb != "" {
+		return fmt.Sprintf("; it is a flag of %s", verb)
+	}
+	return ""
 }
 
 // takenBy returns a text about the first flag that has the name of a file as its value, although it

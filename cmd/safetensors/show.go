@@ -33,11 +33,22 @@ safetensors show model.safetensors lm_head.weight
 safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
 safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 safetensors show --json model.safetensors model.norm.weight | jq '.values | max'
-`, arguments(1, 2), func(args []string) error {
+`, cobra.MatchAll(oneTensor, arguments(1, 2)), func(args []string) error {
 		return c.showTensor(args[0], args[1:], slice)
 	})
 	cmd.Flags().StringVar(&slice, "slice", "", "the `RANGES` to print, one for each leading dimension: 3, 0:4, :, -2:, ::10")
 	return cmd
+}
+
+// oneTensor returns an error if show has further arguments after the name of a tensor.
+func oneTensor(_ *cobra.Command, args []string) error {
+	if len(args) <= 2 {
+		return nil
+	}
+	if rest := strings.Join(args[2:], ","); strings.Trim(rest, "0123456789:,-") == "" {
+		return usage("show takes ranges as a flag: --slice %s", rest)
+	}
+	return usage("show prints one tensor, and got %d names", len(args)-1)
 }
 
 // maxRank is the largest number of dimensions that numpy supports.

@@ -33,6 +33,9 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 			return usage("--hub compares local files: expected a folder")
 		}
 		repo, revision, _ = strings.Cut(strings.TrimPrefix(repo, "hf://"), "@")
+		if owner, model, ok := strings.Cut(repo, "/"); !ok || owner == "" || model == "" {
+			return usage("--hub %s: expected OWNER/NAME, such as openai-community/gpt2", term.Name(repo))
+		}
 	}
 	hub, err := c.opener.HubFiles(repo, revision)
 	if err != nil {

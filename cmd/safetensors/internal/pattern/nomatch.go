@@ -20,7 +20,7 @@ func (e *NoMatch) Error() string {
 		return text + ": the pattern is empty"
 	}
 	if parts := e.parts(); len(parts) > 0 {
-		return text + "; a comma does not separate patterns: repeat the flag, " + strings.Join(parts, " ")
+		return text + "; a comma does not separate patterns: repeat the flag or the argument, " + strings.Join(parts, " ")
 	}
 	if expression().MatchString(e.Glob.text) {
 		return text + "; patterns are those of a shell, such as *norm*"

@@ -16,7 +16,7 @@ func Suggest(name string, names []string) string {
 		}
 	}
 	longer := slices.IndexFunc(names, func(candidate string) bool {
-		return strings.HasSuffix(candidate, "."+name) || strings.HasPrefix(candidate, name)
+		return strings.HasPrefix(candidate, name) || strings.Contains(candidate+".", "."+name+".")
 	})
 	switch {
 	case best != "":

@@ -10,13 +10,15 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// orURL returns err. If no such file exists and name may mean a repository on the hub, it adds the hf:// URL to the error. If
-// name may be the address of a server without a scheme, it adds the http:// URL.
+// orURL returns err. If no such file exists, it adds to the error the URL that name may mean: of a repository on the hub, or
+// of a server. Otherwise it adds a file with a similar name.
 func orURL(name string, err error) error {
 	path, ok := err.(*fs.PathError)
 	if !ok || !errors.Is(err, fs.ErrNotExist) {
@@ -28,10 +30,14 @@ func orURL(name string, err error) error {
 		onHub = "hf://" + name
 	}
 	switch {
+	case oneSlash().MatchString(name):
+		path.Err = fmt.Errorf("%w; a URL has two slashes: %s", path.Err, oneSlash().ReplaceAllString(name, "$1://"))
 	case address().MatchString(name):
 		path.Err = fmt.Errorf("%w; if this is the address of a server: http://%s", path.Err, name)
 	case onHub != "":
 		path.Err = fmt.Errorf("%w; on the hub it is %s", path.Err, onHub)
+	default:
+		path.Err = fmt.Errorf("%w%s", path.Err, nearFile(name))
 	}
 	return err
 }
@@ -41,6 +47,33 @@ var repository = lazyregexp.New(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
 
 // address matches the host and the port of a URL whose scheme was left out.
 var address = lazyregexp.New(`^[\w.-]+:\d{1,5}(/|$)`)
+
+// oneSlash matches the scheme of a URL that has one slash instead of two.
+var oneSlash = lazyregexp.New(`^(https?|s3|gs|azblob):/`)
+
+// nearFile returns a question with the file whose name is the nearest to a name that does not exist, in the same folder. It
+// returns "" if none is near, or if the folder has very many files. The endings of two names are often the same, so that only
+// the rest of the name decides what is near.
+func nearFile(name string) string {
+	const most = 10_000
+	name = filepath.Clean(name)
+	entries, err := os.ReadDir(filepath.Dir(name))
+	if err != nil || len(entries) > most {
+		return ""
+	}
+	base := filepath.Base(name)
+	limit := len(strings.TrimSuffix(base, filepath.Ext(base)))/3 + 1
+	best := ""
+	for _, e := range entries {
+		if d := pattern.Distance(strings.ToLower(base), strings.ToLower(e.Name()), limit); d < limit {
+			best, limit = e.Name(), d
+		}
+	}
+	if best == "" || best == base { // a link that leads nowhere has the name itself
+		return ""
+	}
+	return fmt.Sprintf(", did you mean %s?", term.Name(filepath.Join(filepath.Dir(name), best)))
+}
 
 // hubPage matches the URLs that people copy from a browser, or mistype for hf://.
 var hubPage = lazyregexp.New(`^(?:hf:/?|(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)([\w-][\w.-]*/[\w-][\w.-]*)(?:/(?:tree|blob)/([^/?#]+)(/[^?#]*)?)?/?$`)
