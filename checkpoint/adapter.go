@@ -177,11 +177,37 @@ func (d *directory) judgeParts(s *set, config *adapterConfig, of []family) {
 		d.note(Missing, lost, fmt.Sprintf("%s has no tensor of the module %s, but of this module in all other layers: programs leave it as it was", quoted(d.fileOf(s, "")), quoted(lost)), d.fileOf(s, ""))
 		return
 	}
-	saved := texts(config.Saved)
-	if has := func(name string) bool {
-		return slices.ContainsFunc(saved, func(m string) bool { return strings.Contains("."+name, "."+m+".") })
-	}; len(saved) > 0 && !slices.ContainsFunc(sortedNames(s.where), has) {
-		d.note(Missing, "", fmt.Sprintf("%s has no tensor of the modules %s, which the modules_to_save of %s name", quoted(d.fileOf(s, "")), quotedList(saved), quoted(d.at(adapterConfigFile))), d.fileOf(s, ""), d.at(adapterConfigFile))
+	d.judgeSaved(s, config)
+}
+
+// maxSaved is the largest number of modules_to_save that judgeSaved judges. Without this limit, an untrusted config with
+// a million names would take hours.
+const maxSaved = 100
+
+// judgeSaved notes the modules_to_save of which an adapter has no tensor: peft leaves them as the base model has them.
+// For classifiers, peft itself adds both names of labelHeads to the list, although a model has only one such module.
+func (d *directory) judgeSaved(s *set, config *adapterConfig) {
+	labelHeads := []string{"classifier", "score"}
+	var lost []string
+	saved, labels := texts(config.Saved), false
+	if len(saved) > maxSaved {
+		return
+	}
+	for _, module := range saved {
+		stored := false
+		for name := range s.where {
+			stored = stored || strings.Contains(name, module+".")
+		}
+		if !stored && !slices.Contains(lost, module) {
+			lost = append(lost, module)
+		}
+		labels = labels || stored && slices.Contains(labelHeads, module)
+	}
+	if labels {
+		lost = slices.DeleteFunc(lost, func(module string) bool { return slices.Contains(labelHeads, module) })
+	}
+	if len(lost) > 0 {
+		d.note(Missing, "", fmt.Sprintf("%s has no tensor of the modules %s, which the modules_to_save of %s name", quoted(d.fileOf(s, "")), quotedList(lost), quoted(d.at(adapterConfigFile))), d.fileOf(s, ""), d.at(adapterConfigFile))
 	}
 }
 

@@ -155,29 +155,27 @@ func (in instances) weightless(names []string, all bool) string {
 	return ""
 }
 
-// oddOne returns the tensor that one of at least three instances of a template lacks, if all the other instances
-// have the same tensors. It returns "" if there is none.
+// oddOne returns the first of the tensors that one of at least three instances of a template lacks, if all the other
+// instances have the same tensors. It returns "" if there is none.
 func (in instances) oddOne(names []string) string {
 	for _, template := range slices.Sorted(maps.Keys(in)) {
 		paths := slices.Sorted(maps.Keys(in[template]))
 		if len(paths) < 3 {
 			continue
 		}
-		most, odd := 0, ""
+		most, odd, odds := 0, "", 0
 		for _, path := range paths {
 			most = max(most, in[template][path])
 		}
-		alike := true
 		for _, path := range paths {
-			switch n := in[template][path]; {
-			case n == most:
-			case n == most-1 && odd == "":
+			if n := in[template][path]; n < most && n >= most-maxLost {
 				odd = path
-			default:
-				alike = false
+				odds++
+			} else if n < most {
+				odds = 2 // this instance lacks too much to be one that lost a module
 			}
 		}
-		if odd == "" || !alike {
+		if odds != 1 {
 			continue
 		}
 		if lost := lostIn(names, paths, odd); lost != "" {
@@ -187,31 +185,54 @@ func (in instances) oddOne(names []string) string {
 	return ""
 }
 
-// lostIn returns the only tensor that the instance odd lacks and all others have, or "" if they differ in another way.
-// It also returns "" if an instance in the first or the last layer lacks a whole module, which is allowed, but not if
-// it lacks half of a module.
+// maxLost is the largest number of tensors that oddOne compares an instance for: those of one module.
+const maxLost = 3
+
+// lostIn returns the first tensor that the instance odd lacks, if all others have it, and if it lacks nothing else, or
+// nothing but other tensors of a module in isProjection. Otherwise it returns "". It also returns "" if an instance in
+// the first or the last layer lacks a whole module, which is allowed, but not if it lacks half of a module.
 func lostIn(names, paths []string, odd string) string {
 	have := restsBelow(names, odd)
-	lost := ""
+	var lost []string
 	for _, path := range paths {
 		if path == odd {
 			continue
 		}
 		for _, rest := range restsBelow(names, path) {
-			switch {
-			case has(have, rest) || rest == lost:
-			case lost == "":
-				lost = rest
-			default:
-				return ""
+			if !has(have, rest) && !slices.Contains(lost, rest) {
+				if lost = append(lost, rest); len(lost) > maxLost {
+					return ""
+				}
 			}
 		}
 	}
-	half := lost == "weight" || lost == "bias"
-	if lost == "" || strings.Contains(odd+lost, "v_proj") || !half && isBoundary(paths, odd) {
+	if len(lost) == 0 || strings.Contains(odd+lost[0], "v_proj") {
 		return ""
 	}
-	return odd + lost
+	half := len(lost) == 1 && (lost[0] == "weight" || lost[0] == "bias")
+	if !half && isBoundary(paths, odd) || len(lost) > 1 && !isProjection(lost, have) {
+		return ""
+	}
+	return odd + lost[0]
+}
+
+// projections are names of modules that every layer of a stack has if the other modules of its kind are there. Modules
+// such as shortcuts, or keys that layers share, are not among them.
+var projections = []string{"q_proj", "o_proj", "out_proj", "qkv_proj", "c_attn", "c_fc", "c_proj", "up_proj", "down_proj", "gate_proj", "gate_up_proj", "fc1", "fc2", "fc_in", "fc_out", "dense_h_to_4h", "dense_4h_to_h", "query", "dense"}
+
+// isProjection reports whether the lost tensors are all those of one module of projections, and the module around it
+// has others.
+func isProjection(lost, have []string) bool {
+	parent, module := "", ""
+	for _, name := range lost {
+		path := name[:strings.LastIndexByte(name, '.')+1]
+		at := strings.LastIndexByte(strings.TrimSuffix(path, "."), '.') + 1
+		if path == "" || module != "" && path != parent+module {
+			return false
+		}
+		parent, module = path[:at], path[at:]
+	}
+	return slices.Contains(projections, strings.TrimSuffix(module, ".")) && len(restsBelow(have, parent)) > 0
 }
 
 // isBoundary reports whether an instance is in the first or the last layer, which has at most two of the

@@ -63,6 +63,18 @@ var hybrids = map[string]func(n int) string{
 	"wide experts": func(int) string {
 		return "mlp.experts.0.up.weight mlp.experts.0.down.weight mlp.experts.1.up.weight mlp.experts.1.down.weight mlp.experts.2.up.weight mlp.experts.2.down.weight"
 	},
+	"biases": func(int) string {
+		return "mlp.up_proj.weight mlp.up_proj.bias mlp.down_proj.weight mlp.down_proj.bias"
+	},
+	"one without keys": func(n int) string {
+		return []string{"a.k_proj.weight a.k_proj.bias a.q_proj.weight a.q_proj.bias", "a.q_proj.weight a.q_proj.bias"}[n%5/4]
+	},
+	"last without mlp": func(n int) string {
+		return []string{"a.q.weight mlp.fc1.weight mlp.fc1.bias mlp.fc2.weight", "a.q.weight mlp.fc2.weight"}[n/5]
+	},
+	"without two": func(n int) string {
+		return []string{"mlp.fc1.weight mlp.fc2.weight mlp.fc3.weight", "mlp.fc3.weight"}[n%5/4]
+	},
 	"no next to last": func(n int) string { return []string{"a.q.weight a.k.weight mlp.up.weight", "mlp.up.weight"}[n%5/4] },
 }
 
@@ -93,13 +105,16 @@ func TestLostSiblings(t *testing.T) {
 		{"wide experts", "model.layers.0.mlp.experts.1.down.weight"},
 		{"first dense", "model.layers.2.mlp.experts.0.up.weight"},
 		{"shortcuts", "model.layers.2.c.bias"},
+		{"biases", "model.layers.2.mlp.up_proj.weight model.layers.2.mlp.up_proj.bias"},
 	} {
 		model := layersOf(t, 6, hybrids[c.model])
-		require.Contains(t, model, c.lost)
-		delete(model, c.lost)
+		for tensor := range strings.FieldsSeq(c.lost) {
+			require.Contains(t, model, tensor)
+			delete(model, tensor)
+		}
 		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
 		require.Len(t, found, 1, "%s without %s", c.model, c.lost)
-		require.Contains(t, found[0], strings.TrimSuffix(c.lost, ".up.weight"))
+		require.Contains(t, found[0], strings.TrimSuffix(strings.Fields(c.lost)[len(strings.Fields(c.lost))-1], ".up.weight"))
 	}
 	whole := layersOf(t, 6, hybrids["alike"])
 	for _, hole := range []string{"model.layers.2."} {
@@ -184,6 +199,9 @@ func TestAdapterKinds(t *testing.T) {
 	bias, err := safetensors.NewTensor(safetensors.F32, []int{3}, make([]float32, 3))
 	require.NoError(t, err)
 	biased[q+"lora_B.bias"] = bias
+	saved, labels := maps.Clone(lora), maps.Clone(lora)
+	saved["base_model.model.lm_head.weight"], saved["base_model.model.model.norm.weight"] = matrix(3, 3), bias
+	labels["base_model.model.score.weight"] = matrix(2, 3)
 	part := maps.Clone(loha)
 	delete(part, q+"hada_w2_b")
 	for name, c := range map[string]struct {
@@ -201,6 +219,11 @@ func TestAdapterKinds(t *testing.T) {
 		"no config":     {lora, "", `"adapter_config.json" is missing`},
 		"DoRA":          {lora, `{"peft_type":"LORA","r":2,"use_dora":true}`, "use_dora"},
 		"saved module":  {lora, `{"peft_type":"LORA","r":2,"modules_to_save":["head"]}`, "modules_to_save"},
+		"saved modules": {saved, `{"peft_type":"LORA","r":2,"modules_to_save":["lm_head","model.norm"]}`, ""},
+		"of two saved":  {saved, `{"peft_type":"LORA","r":2,"modules_to_save":["lm_head","embed_tokens"]}`, `no tensor of the modules "embed_tokens", which`},
+		"too many":      {saved, `{"peft_type":"LORA","r":2,"modules_to_save":["lm_head"` + strings.Repeat(`,"x"`, 100) + `]}`, ""},
+		"classifier":    {labels, `{"peft_type":"LORA","r":2,"modules_to_save":["classifier","score"]}`, ""},
+		"no classifier": {saved, `{"peft_type":"LORA","r":2,"modules_to_save":["lm_head","classifier","score"]}`, `"classifier", "score"`},
 		"LoHa":          {loha, `{"peft_type":"LOHA","r":2}`, ""},
 		"part of LoHa":  {part, `{"peft_type":"LOHA","r":2}`, "hada_w2_b"},
 		"rank of LoHa":  {loha, `{"peft_type":"LOHA","r":4}`, "says r = 4"},
