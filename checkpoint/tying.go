@@ -4,28 +4,29 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
 
-// judgeTying compares tie_word_embeddings with the stored head: a head that is not tied must be stored, and a
-// tied one that is stored must equal the embedding, which libraries use instead of it. It may be rounded to another dtype.
+// judgeTying compares tie_word_embeddings with the stored heads: a head that is not tied must be stored, and a tied
+// tensor that is stored must equal its source, which libraries use instead of it. It may be rounded to another dtype.
 func (d *directory) judgeTying(config *modelConfig, s *set) error {
 	d.judgeUntied(config, s)
-	embedding, _, found := d.embedding(s)
-	const head = "lm_head.weight"
-	_, isStored := d.info(s, head)
-	if !found || !config.ties() || !isStored {
+	for _, pair := range d.tiedPairs(config, s) {
+		head, embedding := pair.name, pair.source
+		if s.where[head] == "" || s.where[embedding] == "" {
+			continue
+		}
+		if alike, err := d.alike(s, embedding, head); err != nil {
+			return err
+		} else if alike {
+			continue
+		}
+		d.noteConfig(s, head, fmt.Sprintf("%s, but %s and %s are not alike", pair.why, quoted(head), quoted(embedding)))
 		return nil
 	}
-	if alike, err := d.alike(s, embedding, head); err != nil || alike {
-		return err
-	}
-	text := "that the head is tied"
-	if config.Tie == nil {
-		text = "nothing of tie_word_embeddings, which is then true"
-	}
-	d.noteConfig(s, head, fmt.Sprintf("%s, but %s and %s are not alike", text, quoted(head), quoted(embedding)))
 	return nil
 }
 
@@ -61,6 +62,88 @@ func (d *directory) alike(s *set, a, b string) (bool, error) {
 	return equalNumbers(wide, narrow)
 }
 
+// A tying names a tensor that programs replace by another one, the source, if the config ties them.
+type tying struct {
+	types        []string // values of model_type; nil for every config that ties the head of a language model within it
+	name, source string
+	always       bool   // whether some versions of transformers tie the two even if the config specifies the opposite
+	why          string // the reason why the two are tied, for a finding
+}
+
+// tyings lists the tensors that transformers ties, besides lm_head.weight and the embeddings. The table is built on first
+// use.
+var tyings = sync.OnceValue(func() (rows []tying) {
+	add := func(name, source string, types ...string) {
+		rows = append(rows, tying{types: types, name: name, source: source})
+	}
+	add("lm_head.weight", "model.language_model.embed_tokens.weight")
+	add("language_model.lm_head.weight", "language_model.model.embed_tokens.weight")
+	add("lm_head.weight", "shared.weight", t5s...)
+	bart := []string{"bart", "mbart", "pegasus", "m2m_100"}
+	for _, of := range []string{"encoder", "decoder"} {
+		add("model."+of+".embed_tokens.weight", "model.shared.weight", bart...)
+		add(of+".embed_tokens.weight", "shared.weight", bart...)
+		add(of+".embed_tokens.weight", "shared.weight", t5s...)
+		rows[len(rows)-1].always = true
+	}
+	add("lm_head.weight", "model.shared.weight", bart...)
+	add("proj_out.weight", "model.decoder.embed_tokens.weight", "whisper")
+	add("lm_head.weight", "model.decoder.embed_tokens.weight", "opt")
+	add("lm_head.weight", "transformer.word_embeddings.weight", "bloom")
+	add("lm_head.weight", "backbone.embeddings.weight", "mamba")
+	add("embed_out.weight", "gpt_neox.embed_in.weight", "gpt_neox")
+	add("decoder.weight", "model.embeddings.tok_embeddings.weight", "modernbert")
+	add("generator_lm_head.weight", "electra.embeddings.word_embeddings.weight", "electra")
+	add("vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight", "distilbert")
+	for _, row := range [][]string{
+		{"cls.predictions.", "bert", "bert"}, {"cls.predictions.", "deberta", "deberta-v2"}, {"predictions.", "albert", "albert"},
+		{"lm_head.", "roberta", "roberta", "xlm-roberta", "camembert"}, {"lm_head.", "mpnet", "mpnet"},
+	} {
+		add(row[0]+"decoder.weight", row[1]+".embeddings.word_embeddings.weight", row[2:]...)
+		add(row[0]+"decoder.bias", row[0]+"bias", row[2:]...)
+	}
+	return rows
+})
+
+// t5s are the architectures whose embeddings some versions of transformers tie, whatever the config specifies.
+var t5s = []string{"t5", "mt5", "umt5"}
+
+// tiedPairs returns the tensors that programs tie, according to the config, with the reasons.
+func (d *directory) tiedPairs(config *modelConfig, s *set) (pairs []tying) {
+	why, tied := "that the head is tied", config.ties()
+	if config.Tie == nil {
+		why = "nothing of tie_word_embeddings, which is then true"
+	}
+	if embedding, _, found := d.embedding(s); found && tied {
+		pairs = append(pairs, tying{name: "lm_head.weight", source: embedding, why: why})
+	}
+	within := config.tiesWithin()
+	for _, row := range tyings() {
+		ours := slices.Contains(row.types, config.Type)
+		switch {
+		case ours && row.always:
+			row.why = "model_type " + config.Type + ", which ties its embeddings"
+		case ours && tied:
+			row.why = why
+		case row.types == nil && within:
+			row.why = "that the head of the language model is tied"
+		default:
+			continue
+		}
+		pairs = append(pairs, row)
+	}
+	return pairs
+}
+
+// tiesWithin reports whether the config, or the config of the language model within it, specifies that the head is
+// tied. transformers ties the head in either case.
+func (m *modelConfig) tiesWithin() bool {
+	return slices.ContainsFunc(m.stored(), func(p configPart) bool {
+		tied, _ := p.fields["tie_word_embeddings"].(bool)
+		return tied && (p.path == "" || modelconfig.OfLanguage(strings.Split(strings.TrimSuffix(p.path, "."), ".")))
+	})
+}
+
 // ties reports whether the head of a model is tied to its embedding, by the config or by the default of its type.
 func (m *modelConfig) ties() bool {
 	if m.Tie != nil {
@@ -81,8 +164,7 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 		tied, known = *config.Tie, true
 	}
 	causal := strings.HasSuffix(config.Architectures[0], "ForCausalLM") && strings.HasPrefix(embedding, "model.")
-	ties := slices.Contains([]string{"t5", "mt5", "umt5"}, config.Type) // some versions of transformers tie the embeddings of these models, whatever the config specifies
-	other := isKnown(config.Type) && !ties && len(config.stored()) == 1 && slices.ContainsFunc([]string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}, func(e string) bool {
+	other := isKnown(config.Type) && !slices.Contains(t5s, config.Type) && len(config.stored()) == 1 && slices.ContainsFunc([]string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}, func(e string) bool {
 		return strings.HasSuffix(config.Architectures[0], e)
 	})
 	const head = "lm_head.weight"
