@@ -18,16 +18,21 @@ func loadedDType(name string) (d safetensors.DType, ok bool) {
 	return d, ok && d.UnmarshalText([]byte(loaded.Safetensors)) == nil
 }
 
-// judgeDType notes the dtype in the config if no tensor has it and converting a tensor to it would round an element.
-// Then programs that convert to this dtype get different numbers from programs that do not. judgeDType converts only
-// tensors of at most 1 MiB, up to 16 MiB in all.
+// judgeDType notes the dtype in the config if converting a tensor to it would round an element. Then programs that
+// convert to this dtype get different numbers from programs that do not. If the model has tensors of this dtype,
+// judgeDType ignores those that transformers may keep in F32. It converts only tensors of at most 1 MiB, up to 16 MiB in
+// all.
 func (d *directory) judgeDType(config *modelConfig, s *set) error {
 	named, _ := config.DType.(string)
 	if named == "" {
 		named, _ = config.TorchDType.(string)
 	}
 	want, known := loadedDType(named)
-	if !known || config.Quantization != nil || config.MLX != nil || d.hasDType(want) {
+	if !known || config.Quantization != nil || config.MLX != nil {
+		return nil
+	}
+	mixed, ofVariant := d.hasDType(s, want)
+	if ofVariant {
 		return nil
 	}
 	files := make(map[string][]string)
@@ -38,7 +43,7 @@ func (d *directory) judgeDType(config *modelConfig, s *set) error {
 		for _, n := range i.shape {
 			size *= n
 		}
-		if !isFloat(i.dtype) || holds(want, i.dtype) || size > min(left, 1<<20) {
+		if !isFloat(i.dtype) || holds(want, i.dtype) || isBuffer(name) || mixed && mayStayWide(name) || size > min(left, 1<<20) {
 			continue
 		}
 		left -= size
@@ -51,24 +56,37 @@ func (d *directory) judgeDType(config *modelConfig, s *set) error {
 		}
 		if name != "" {
 			i, _ := d.info(s, name)
-			d.noteConfig(s, name, fmt.Sprintf("dtype %s, but no tensor has it, and it rounds numbers: %s is %v", named, quoted(name), i.dtype))
+			text := ", but no tensor has it, and it rounds numbers"
+			if mixed {
+				text = ", which rounds numbers of some tensors"
+			}
+			d.noteConfig(s, name, fmt.Sprintf("dtype %s%s: %s is %v", named, text, quoted(name), i.dtype))
 			return nil
 		}
 	}
 	return nil
 }
 
-// hasDType reports whether any tensor in the directory has this dtype. Tensors of variants count, because the config
-// may belong to a variant.
-func (d *directory) hasDType(want safetensors.DType) bool {
-	for _, s := range d.sets {
-		for name := range s.where {
-			if i, _ := d.info(s, name); i.dtype == want {
-				return true
+// hasDType reports whether any tensor of a set has this dtype, and whether one of another set has it. The other set may be
+// a variant to which the config belongs.
+func (d *directory) hasDType(s *set, want safetensors.DType) (has, other bool) {
+	for _, of := range d.sets {
+		for name := range of.where {
+			if i, _ := d.info(of, name); i.dtype == want {
+				has, other = has || of == s, other || of != s
+				break
 			}
 		}
 	}
-	return false
+	return has, other
+}
+
+// wideNames are parts of the names of tensors that transformers keeps in F32 in some models, whatever dtype the config
+// specifies: routers, the state of Mamba, the output of a block of T5.
+var wideNames = []string{"gate.weight", "correction_bias", "expert_bias", "sinks", "dt_bias", "A_log", ".wo.", "query_tokens", "qformer", "embed_positions", "time_decay", "time_first", "indexer."}
+
+func mayStayWide(name string) bool {
+	return slices.ContainsFunc(wideNames, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // rounded returns the first of these tensors of a file that has a number which the given dtype cannot represent, or ""

@@ -60,6 +60,10 @@ func TestConfigRules(t *testing.T) {
 	require.NoError(t, err)
 	adapter := map[string]safetensors.Tensor{"base_model.model.q.lora_A.weight": matrix(1, 2), "base_model.model.q.lora_B.weight": wide}
 	tenth := map[string]safetensors.Tensor{"x": matrix(0.1, 1)}
+	narrow, err := matrix(1, 2).Convert(safetensors.BF16)
+	require.NoError(t, err)
+	mixed := map[string]safetensors.Tensor{"x": matrix(0.1, 1), "y": narrow}
+	router := map[string]safetensors.Tensor{"mlp.gate.weight": matrix(0.1, 1), "rotary_emb.inv_freq": matrix(0.1, 1), "x": matrix(1, 2), "y": narrow}
 	equal := map[string]safetensors.Tensor{embedding: matrix(1, 2), head: matrix(1, 2)}
 	for name, c := range map[string]struct {
 		tensors    map[string]safetensors.Tensor
@@ -69,6 +73,7 @@ func TestConfigRules(t *testing.T) {
 	}{
 		"dtype":         {tenth, `{"dtype":"float32"}`, `{"dtype":"bfloat16"}`, "config.json", "dtype bfloat16", ""},
 		"a null":        {tenth, `{"dtype":"float32","quantization_config":null}`, `{"dtype":"bfloat16","quantization_config":null,"quantization":null}`, "config.json", "dtype bfloat16", ""},
+		"mixed dtypes":  {mixed, `{"dtype":"float32"}`, `{"dtype":"bfloat16"}`, "config.json", `dtype bfloat16, which rounds numbers of some tensors: "x" is F32`, ""},
 		"torch_dtype":   {tenth, `{"torch_dtype":"float64"}`, `{"torch_dtype":"torch.float16"}`, "config.json", "dtype torch.float16", ""},
 		"vocabulary":    {with(embedding), `{"model_type":"llama","vocab_size":2}`, `{"model_type":"llama","vocab_size":3}`, "config.json", "vocab_size 3", ""},
 		"hidden size":   {with(embedding), `{"model_type":"llama","hidden_size":1}`, `{"model_type":"llama","hidden_size":2}`, "config.json", "hidden_size 2", ""},
@@ -95,6 +100,8 @@ func TestConfigRules(t *testing.T) {
 	}
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, equal), "config.json": `{"tie_word_embeddings":true}`})))
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, with("x")), "config.json": `{"dtype":"bfloat16"}`})), "BF16 has the numbers")
+	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, router), "config.json": `{"dtype":"bfloat16"}`})), "routers stay F32")
+	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, tenth), "model.bf16.safetensors": written(t, map[string]safetensors.Tensor{"x": narrow}), "config.json": `{"dtype":"bfloat16"}`})), "the config of a variant")
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, with(embedding)), "config.json": `{"vocab_size":7}`})), "a config of another library")
 }
 
