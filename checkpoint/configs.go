@@ -37,8 +37,8 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	for _, text := range texts {
 		d.noteConfig(s, "", text)
 	}
-	if name := wrapped(s); name != "" && len(texts) == 0 && !config.Remote && (config.Type != "" && len(config.Architectures) > 0 || config.Class != "") {
-		d.note(Config, name, fmt.Sprintf("the tensor %s of %s, and all others, have the name that a wrapper of PyTorch gives them: libraries find none of the model", quoted(name), quoted(s.where[name])), s.where[name])
+	if len(texts) == 0 {
+		lacking = d.judgeWrapped(config, s) || lacking
 	}
 	if !lacking && !config.Remote && (config.Type != "" || config.Class != "") {
 		d.judgeSiblings(config, s)
@@ -108,17 +108,6 @@ func (m *modelConfig) keyText(key string) string {
 		}
 	}
 	return key
-}
-
-// wrapped returns the first tensor of a set if all have the prefix of torch.compile or of a parallel model, or "".
-func wrapped(s *set) string {
-	names := sortedNames(s.where)
-	for _, prefix := range []string{"_orig_mod.", "module."} {
-		if !slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }) {
-			return names[0]
-		}
-	}
-	return ""
 }
 
 // typeTexts returns the texts of findings if a number that an architecture needs is not a number in the config, or in a

@@ -352,6 +352,12 @@ func TestLibrariesOpen(t *testing.T) {
 		"compiled":        {"model", config, "", "_orig_mod.a", `the tensor "_orig_mod.a"`},
 		"parallel":        {"model", `{"_class_name":"New"}`, "", "module.a", `the tensor "module.a"`},
 		"own class":       {"model", "{}", "", "module.a", ""},
+		"remote code":     {"model", `{"model_type":"new","architectures":["New"],"auto_map":{}}`, "", "module.a", ""},
+		"part compiled":   {"model", config, "", "model._orig_mod.a", `the tensor "model._orig_mod.a" of "model.safetensors" has the name`},
+		"recomputed":      {"model", config, "", "h.0._checkpoint_wrapped_module.a", `the tensor "h.0._checkpoint_wrapped_module.a"`},
+		"sharded":         {"model", `{"_class_name":"New"}`, "", "_fsdp_wrapped_module.a", `the tensor "_fsdp_wrapped_module.a"`},
+		"trl":             {"model", config, "", "pretrained_model.a", `the tensor "pretrained_model.a" of "model.safetensors", and all others, has`},
+		"peft":            {"model", config, "", "base_model.model.a", `the tensor "base_model.model.a"`},
 	} {
 		model := map[string]string{"model-00001-of-00001.safetensors": weights(t, map[string]float32{"a": 1}), c.index + ".safetensors.index.json": c.text}
 		if c.text == "" {

@@ -1,0 +1,98 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// judgeWrapped notes a tensor whose name has a part that no library expects there, such as the name of a wrapper of
+// PyTorch, so that libraries do not find it. It reports whether it noted a finding.
+func (d *directory) judgeWrapped(config *modelConfig, s *set) bool {
+	if config.Remote || (config.Type == "" || len(config.Architectures) == 0) && config.Class == "" {
+		return false
+	}
+	name, text := wrapped(s), ", and all others, has a name that a wrapper gives it: libraries find none of the model"
+	if name == "" {
+		name, text = wrappedModule(s), " has the name that a wrapper gives it: libraries do not find it"
+	}
+	if name == "" {
+		name, text = misplaced(config, s), fmt.Sprintf(", and all others in layers, has a prefix that a model of the type %s does not have: libraries find none of them", quoted(config.Type))
+	}
+	if name == "" {
+		return false
+	}
+	d.note(Config, name, fmt.Sprintf("the tensor %s of %s%s", quoted(name), quoted(s.where[name]), text), s.where[name])
+	return true
+}
+
+// wrapped returns the first tensor of a set if all have the prefix of torch.compile, of a parallel model, of trl or of
+// peft, or "". trl saves the head of a model of values beside the model that it wraps.
+func wrapped(s *set) string {
+	names := slices.DeleteFunc(sortedNames(s.where), func(name string) bool { return strings.HasPrefix(name, "v_head.") })
+	for _, prefix := range []string{"_orig_mod.", "module.", "pretrained_model.", "base_model.model."} {
+		if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }) {
+			return names[0]
+		}
+	}
+	return ""
+}
+
+// wrappedModule returns the first tensor of a module that PyTorch has wrapped for torch.compile, for parallel training or
+// for recomputing, or "".
+func wrappedModule(s *set) string {
+	for _, name := range sortedNames(s.where) {
+		for _, part := range []string{"._orig_mod.", "._fsdp_wrapped_module.", "._checkpoint_wrapped_module."} {
+			if strings.Contains("."+name, part) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// basePrefixes maps values of model_type to the text before the layers in classes with a head. It is "model." for the
+// other types.
+var basePrefixes = map[string]string{
+	"gpt2": "transformer.", "gptj": "transformer.", "bloom": "transformer.", "t5": "transformer.", "mt5": "transformer.", "umt5": "transformer.", "gpt_neox": "gpt_neox.", "mamba": "backbone.",
+	"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta.", "electra": "electra.", "distilbert": "distilbert.", "mpnet": "mpnet.",
+	"deberta-v2": "deberta.", "albert": "albert.", "vit": "vit.", "deit": "deit.", "dinov2": "dinov2.",
+}
+
+// misplaced returns a tensor in a layer if transformers finds no layer of the model, because the text before the layers is
+// neither empty nor the one that the architecture has. Otherwise it returns "". It does not judge architectures with
+// several parts.
+func misplaced(config *modelConfig, s *set) (name string) {
+	if !isKnown(config.Type) || len(config.stored()) != 1 || s.where["fc.weight"] != "" ||
+		slices.ContainsFunc([]string{"clip", "siglip", "_vl", "llama4"}, func(part string) bool { return strings.Contains(config.Type, part) }) {
+		return ""
+	}
+	base, found := basePrefixes[config.Type]
+	if !found {
+		base = "model."
+	}
+	for _, l := range layouts() {
+		if !slices.Contains(l.types, config.Type) {
+			continue
+		}
+		stacks := l.stacks(s.where, false)
+		if len(stacks) > maxStacks {
+			return ""
+		}
+		for prefix := range stacks {
+			rest := strings.TrimPrefix(strings.TrimPrefix(prefix, base), base) // transformers removes a second one
+			if !found {
+				rest = strings.TrimPrefix(rest, "transformer.") // classes for answers have this one
+			}
+			if rest == "" || rest == "encoder." || rest == "decoder." {
+				return ""
+			}
+			for tensor := range s.where {
+				if at, _, _, ok := l.cutLayer(tensor); ok && at == prefix && (name == "" || tensor < name) {
+					name = tensor
+				}
+			}
+		}
+	}
+	return name
+}

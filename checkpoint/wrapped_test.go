@@ -1,0 +1,43 @@
+package checkpoint_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMisplaced: layers of a known architecture have the prefix that it has, or none. Otherwise transformers sets all of
+// them at random.
+func TestMisplaced(t *testing.T) {
+	const config = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"head_dim":4,` + sizes
+	for name, c := range map[string]struct {
+		prefix, more string
+		found        bool
+	}{
+		"as saved":             {"model", "", false},
+		"base model":           {"", "", false},
+		"twice":                {"model.model", "", false},
+		"for answers":          {"transformer", "", false},
+		"of a trainer":         {"net.model", "", true},
+		"code in repository":   {"net.model", `,"auto_map":{}`, false},
+		"part of a model":      {"net.model", `,"vision_config":{"model_type":"clip_vision_model"}`, false},
+		"another architecture": {"net.model", "new", false},
+	} {
+		model, _ := shaped(t, strings.ReplaceAll(strings.ReplaceAll(llama, "P.", strings.TrimPrefix(c.prefix+".", ".")), "lm_head.weight", "")+"lm_head.weight 11x8")
+		config := config + `"rms_norm_eps":0` + c.more + "}"
+		if c.more == "new" {
+			config = `{"model_type":"new","architectures":["New"]}`
+		}
+		found := strings.Join(check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), "; ")
+		require.Equal(t, c.found, found != "", "%s: %s", name, found)
+		if c.found {
+			require.Contains(t, found, `the tensor "net.model.layers.0.input_layernorm.weight" of "model.safetensors", and all others in layers, has a prefix`)
+		}
+	}
+	trl := map[string]safetensors.Tensor{"pretrained_model.a": zeros(t, 2), "v_head.summary.weight": zeros(t, 2)}
+	require.Len(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, trl)})), 1)
+	trl["b"] = zeros(t, 2)
+	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, trl)})))
+}
