@@ -22,7 +22,8 @@ import (
 // twice (copies of a tensor, tied heads, files of torch.save beside safetensors), and to find numbers
 // that a narrower dtype in config.json would round. It does not compare buffers, which models compute,
 // such as inv_freq. Comparing takes constant memory. On a hub or in a bucket, Check opens each file
-// once to read its header, and again only to compare its data.
+// once to read its header, and again only to compare its data, or, for a file of torch.save, to look
+// where in it the tensors are.
 //
 // A finding is about the content of files. If a file cannot be read for another reason, such as the
 // network, Check returns an error and no findings. More than 10,000 files with weights in a
@@ -269,6 +270,9 @@ func (d *directory) judge() error {
 		return err
 	}
 	if err := d.judgeAdapter(); err != nil {
+		return err
+	}
+	if err := d.judgeNested(&config); err != nil {
 		return err
 	}
 	if err := d.judgeBelow(&config); err != nil {

@@ -198,10 +198,12 @@ func TestTiedTensors(t *testing.T) {
 }
 
 // torchFile returns a file of torch.save with tensors like those of weights.
-func torchFile(t *testing.T, values map[string]float32) string {
+func torchFile(t *testing.T, values map[string]float32) string { return torchFileIn(t, "", values) }
+
+// torchFileIn is like torchFile, but the tensors are in a dict within the dict, which has this key, unless it is "".
+func torchFileIn(t *testing.T, key string, values map[string]float32) string {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
-	pickle := "\x80\x02}("
 	add := func(name string, data []byte) {
 		f, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
 		require.NoError(t, err)
@@ -209,6 +211,10 @@ func torchFile(t *testing.T, values map[string]float32) string {
 		require.NoError(t, err)
 	}
 	text := func(s string) string { return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(s)))) + s }
+	pickle, end := "\x80\x02}(", "u."
+	if key != "" {
+		pickle, end = pickle+text(key)+"}(", "u"+end
+	}
 	for i, name := range slices.Sorted(maps.Keys(values)) {
 		key := fmt.Sprint(i)
 		pickle += text(name) + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\nFloatStorage\n" + text(key) + text("cpu") + "K\x02tQK\x00K\x02\x85K\x01\x85\x89}tR"
@@ -216,7 +222,7 @@ func torchFile(t *testing.T, values map[string]float32) string {
 		require.NoError(t, err)
 		add("a/data/"+key, data)
 	}
-	add("a/data.pkl", []byte(pickle+"u."))
+	add("a/data.pkl", []byte(pickle+end))
 	require.NoError(t, w.Close())
 	return b.String()
 }

@@ -2,8 +2,13 @@ package checkpoint
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/torch"
 )
 
 // judgeWrapped notes a tensor whose name has a part that no library expects there, such as the name of a wrapper of
@@ -95,4 +100,59 @@ func misplaced(config *modelConfig, s *set) (name string) {
 		}
 	}
 	return name
+}
+
+// judgeNested notes a file of torch.save whose tensors are all in a dict within its dict, such as "state_dict". Open finds
+// them there, and the libraries that open a model under this name do not.
+func (d *directory) judgeNested(config *modelConfig) error {
+	if (config.Type == "" || len(config.Architectures) == 0) && config.Class == "" && !d.has(adapterConfigFile) {
+		return nil
+	}
+	for _, s := range d.sets {
+		if !s.torch || len(s.where) == 0 || !slices.Contains(modelStems, s.stem) || d.twin(s) != nil {
+			continue
+		}
+		file := d.fileOf(s, "")
+		key, err := d.nestedKey(file)
+		if err != nil {
+			return err
+		}
+		if key != "" {
+			d.note(Config, "", fmt.Sprintf("%s has its tensors in the dict %s: libraries look for them beside it, and find none of the model", quoted(file), quoted(key)), file)
+		}
+	}
+	return nil
+}
+
+// nestedKey returns the key of the dict that contains all tensors of a file of torch.save, or "" if they are at the top
+// level.
+func (d *directory) nestedKey(name string) (string, error) {
+	file, size, err := osfile.OpenFS(d.in.FS, d.path(name))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	r, ok := file.(io.ReaderAt)
+	if !ok {
+		return "", nil
+	}
+	keys, err := torch.Keys(r, size)
+	if err != nil || len(keys) == 0 {
+		return "", prefix.Strip(err)
+	}
+	f, err := torch.Opener{Key: keys[0], Skip: skipped}.NewFile(r, size)
+	if err != nil {
+		return "", prefix.Strip(err)
+	}
+	defer f.Close()
+	all := d.heads[name].tensors
+	if f.Len() != len(all) {
+		return "", nil
+	}
+	for tensor := range f.Tensors() {
+		if _, found := all[tensor]; !found {
+			return "", nil
+		}
+	}
+	return keys[0], nil
 }

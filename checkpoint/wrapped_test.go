@@ -41,3 +41,22 @@ func TestMisplaced(t *testing.T) {
 	trl["b"] = zeros(t, 2)
 	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, trl)})))
 }
+
+// TestNested: tensors in a dict within the dict of a file of torch.save are a finding, if libraries open the file.
+func TestNested(t *testing.T) {
+	values := map[string]float32{"a": 1}
+	plain, nested := torchFile(t, values), torchFileIn(t, "state_dict", values)
+	const ours, unet, adapter = `{"model_type":"new","architectures":["New"]}`, `{"_class_name":"New"}`, `{"peft_type":"NEW"}`
+	for _, c := range []struct{ config, text, file string }{
+		{"config.json", ours, "pytorch_model.bin"}, {"config.json", unet, "diffusion_pytorch_model.bin"}, {"adapter_config.json", adapter, "adapter_model.bin"},
+	} {
+		require.Empty(t, check(t, files(map[string]string{c.config: c.text, c.file: plain})), c.file)
+		model := map[string]string{c.config: c.text, c.file: nested}
+		require.Equal(t, []string{`config: "` + c.file + `" has its tensors in the dict "state_dict": libraries look for them beside it, and find none of the model`}, check(t, files(model)))
+		requireFaults(t, files(model))
+		delete(model, c.config)
+		require.Empty(t, check(t, files(model)), c.file)
+	}
+	require.Empty(t, check(t, files(map[string]string{"config.json": ours, "any.pt": nested})))
+	require.Empty(t, check(t, files(map[string]string{"config.json": ours, "model.safetensors": weights(t, values), "pytorch_model.bin": nested})), "libraries open the other one")
+}
