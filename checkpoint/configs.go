@@ -201,17 +201,55 @@ func (d *directory) labelText(config *modelConfig, s *set) []string {
 	return nil
 }
 
+// A typeHead describes a module that classes of some architectures have besides the base model, or as a part of it that
+// other classes leave out.
+type typeHead struct {
+	types, endings []string // values of model_type; endings of class names
+	part           string   // text that the names of its tensors contain, at the start or after a dot
+	or             string   // another such text, or ""
+}
+
+// typeHeads lists modules whose names depend on the architecture. The weight of a head that is tied to the embedding is
+// not among them.
+var typeHeads = []typeHead{
+	{[]string{"bert"}, []string{"ForMaskedLM", "LMHeadModel", "ForPreTraining"}, "cls.predictions.", ""},
+	{[]string{"deberta-v2"}, []string{"ForMaskedLM"}, "cls.predictions.", "lm_predictions."},
+	{[]string{"bert"}, []string{"ForPreTraining", "ForNextSentencePrediction"}, "cls.seq_relationship.", ""},
+	{[]string{"roberta", "xlm-roberta", "camembert", "mpnet"}, []string{"ForMaskedLM", "ForCausalLM"}, "lm_head.", ""},
+	{[]string{"distilbert"}, []string{"ForMaskedLM"}, "vocab_transform.", ""},
+	{[]string{"electra"}, []string{"ForMaskedLM", "ForCausalLM"}, "generator_predictions.", ""},
+	{[]string{"electra"}, []string{"ForPreTraining"}, "discriminator_predictions.", ""},
+	{[]string{"albert"}, []string{"ForMaskedLM", "ForPreTraining"}, "predictions.", ""},
+	{[]string{"modernbert"}, []string{"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice"}, "head.", ""},
+	{[]string{"bert", "deberta-v2"}, []string{"ForSequenceClassification", "ForMultipleChoice", "ForNextSentencePrediction"}, "pooler.dense.", ""},
+	{[]string{"albert"}, []string{"ForSequenceClassification", "ForMultipleChoice"}, "pooler.", ""},
+	{[]string{"distilbert"}, []string{"ForSequenceClassification", "ForMultipleChoice"}, "pre_classifier.", ""},
+	{[]string{"bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert", "deberta-v2"}, []string{"ForMultipleChoice"}, "classifier.", ""},
+}
+
 // classText returns the text of a finding if the class in the config has a head of its own, but the head is not stored:
-// no tensor has one of the names that classHeads lists for the class.
+// no tensor has one of the names that classHeads and typeHeads list for the class.
 func (d *directory) classText(config *modelConfig, s *set) []string {
 	if len(config.Architectures) == 0 || config.Remote {
 		return nil
 	}
+	class := config.Architectures[0]
+	stored := func(parts ...string) bool {
+		for name := range s.where {
+			if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains("."+name, part) }) {
+				return true
+			}
+		}
+		return false
+	}
 	for ending, parts := range classHeads {
-		if strings.HasSuffix(config.Architectures[0], ending) && !slices.ContainsFunc(sortedNames(s.where), func(name string) bool {
-			return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
-		}) {
-			return []string{fmt.Sprintf("the class %s, but no tensor is of its head: programs set it at random", quoted(config.Architectures[0]))}
+		if strings.HasSuffix(class, ending) && !stored(parts...) {
+			return []string{fmt.Sprintf("the class %s, but no tensor is of its head: programs set it at random", quoted(class))}
+		}
+	}
+	for _, h := range typeHeads {
+		if slices.Contains(h.types, config.Type) && slices.ContainsFunc(h.endings, func(ending string) bool { return strings.HasSuffix(class, ending) }) && !stored("."+h.part) && (h.or == "" || !stored("."+h.or)) {
+			return []string{fmt.Sprintf("the class %s, but no tensor has a name with %q: programs set that part of the model at random", quoted(class), h.part)}
 		}
 	}
 	return nil

@@ -179,3 +179,23 @@ func weightsOf(t *testing.T, names ...string) string {
 	}
 	return written(t, tensors)
 }
+
+// TestClassHeads: the class in the config has a head, and some classes have parts of the base model that others leave out.
+func TestClassHeads(t *testing.T) {
+	for _, c := range []struct{ config, rest, part string }{
+		{`"model_type":"bert","architectures":["BertForMaskedLM"]`, "cls.x", "cls.predictions.bias"},
+		{`"model_type":"bert","architectures":["BertForPreTraining"]`, "cls.predictions.bias", "cls.seq_relationship.weight"},
+		{`"model_type":"deberta-v2","architectures":["DebertaV2ForMaskedLM"]`, "x", "cls.predictions.bias"},
+		{`"model_type":"deberta-v2","architectures":["DebertaV2ForMaskedLM"]`, "x", "lm_predictions.lm_head.bias"},
+		{`"model_type":"xlm-roberta","architectures":["XLMRobertaForMaskedLM"]`, "x", "lm_head.dense.weight"},
+		{`"model_type":"electra","architectures":["ElectraForPreTraining"]`, "generator_predictions.dense.weight", "discriminator_predictions.dense.weight"},
+		{`"model_type":"bert","architectures":["BertForSequenceClassification"]`, "classifier.weight", "bert.pooler.dense.weight"},
+		{`"model_type":"distilbert","architectures":["DistilBertForMultipleChoice"]`, "pre_classifier.weight", "classifier.weight"},
+		{`"model_type":"distilbert","architectures":["DistilBertForSequenceClassification"]`, "classifier.weight", "pre_classifier.weight"},
+	} {
+		for more, want := range map[string]bool{c.part: false, "other": true} {
+			found := strings.Join(check(t, files(map[string]string{"config.json": "{" + c.config + "}", "model.safetensors": weights(t, map[string]float32{c.rest: 1, more: 2})})), "; ")
+			require.Equal(t, want, strings.Contains(found, "says the class"), "%s with %s: %s", c.config, more, found)
+		}
+	}
+}
