@@ -43,6 +43,7 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	if !lacking && !config.Remote && (config.Type != "" || config.Class != "") {
 		d.judgeSiblings(config, s)
 	}
+	d.judgeComponentShapes(config, s)
 	if err := d.judgeDType(config, s); err != nil {
 		return err
 	}

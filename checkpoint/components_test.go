@@ -1,0 +1,78 @@
+package checkpoint_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestComponents: the shapes of the tensors of a component of diffusers, and the number of its modules, follow from its
+// config.
+func TestComponents(t *testing.T) {
+	for name, c := range map[string]struct{ config, shapes, keys string }{
+		"unet": {`{"_class_name":"UNet2DConditionModel","in_channels":4,"out_channels":5,"block_out_channels":[8,16],"layers_per_block":2,"cross_attention_dim":6}`, `
+			conv_in.weight 8x4x3x3
+			conv_in.bias 8
+			conv_out.weight 5x8x3x3
+			conv_out.bias 5
+			down_blocks.0.resnets.*.conv1.weight 8x8x3x3
+			down_blocks.0.resnets.*.conv1.bias 8
+			down_blocks.1.resnets.*.conv1.weight 16x8x3x3
+			down_blocks.1.resnets.*.conv1.bias 16
+			down_blocks.0.attentions.*.transformer_blocks.0.attn2.to_k.weight 8x6
+			mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight 16x6`, "in_channels out_channels block_out_channels layers_per_block cross_attention_dim"},
+		"autoencoder": {`{"_class_name":"AutoencoderKL","in_channels":3,"out_channels":5,"block_out_channels":[8,16],"layers_per_block":2,"latent_channels":4}`, `
+			encoder.conv_in.weight 8x3x3x3
+			encoder.conv_in.bias 8
+			encoder.conv_out.weight 8x16x3x3
+			encoder.conv_out.bias 8
+			decoder.conv_in.weight 16x4x3x3
+			decoder.conv_in.bias 16
+			decoder.conv_out.weight 5x8x3x3
+			decoder.conv_out.bias 5
+			quant_conv.weight 8x8x1x1
+			quant_conv.bias 8
+			encoder.down_blocks.*.resnets.0.x encoder.down_blocks.*.resnets.1.x decoder.up_blocks.*.x 8`, "in_channels out_channels block_out_channels layers_per_block latent_channels"},
+		"flux": {`{"_class_name":"FluxTransformer2DModel","in_channels":4,"out_channels":null,"patch_size":1,"num_layers":2,"num_single_layers":2,"num_attention_heads":2,"attention_head_dim":8,"joint_attention_dim":6}`, `
+			x_embedder.weight 16x4
+			context_embedder.weight 16x6
+			proj_out.weight 4x16
+			transformer_blocks.*.x single_transformer_blocks.*.x 8`, "in_channels out_channels num_layers num_single_layers num_attention_heads joint_attention_dim"},
+	} {
+		model, _ := shaped(t, c.shapes)
+		judged := func(config any) string {
+			text, err := json.Marshal(config)
+			require.NoError(t, err)
+			return strings.Join(check(t, files(map[string]string{"config.json": string(text), "diffusion_pytorch_model.safetensors": written(t, model)})), "; ")
+		}
+		for _, key := range append(strings.Fields(c.keys), "") {
+			var config map[string]any
+			require.NoError(t, json.Unmarshal([]byte(c.config), &config))
+			switch n := config[key].(type) {
+			case float64:
+				config[key] = n + 1
+			case []any:
+				config[key] = append([]any{float64(7)}, n[1:]...)
+			case nil:
+				if key == "" {
+					require.Empty(t, judged(config), name)
+					continue
+				}
+				config[key] = 9
+			}
+			require.Contains(t, judged(config), `config: "config.json" says that `, "%s with another %s", name, key)
+			delete(config, key)
+			if key != "out_channels" { // the default is not known
+				require.Empty(t, judged(config), "%s without %s", name, key)
+			}
+		}
+	}
+	for single, want := range map[string]string{"0": "", "2": `says that a "FluxTransformer2DModel" has 2 modules in "single_transformer_blocks", but none is stored`} {
+		model, _ := shaped(t, "transformer_blocks.*.x 8")
+		found := strings.Join(check(t, files(map[string]string{"config.json": `{"_class_name":"FluxTransformer2DModel","num_layers":2,"num_single_layers":` + single + "}", "diffusion_pytorch_model.safetensors": written(t, model)})), "; ")
+		require.Equal(t, want == "", found == "", found)
+		require.Contains(t, found, want)
+	}
+}
