@@ -20,14 +20,19 @@ func loadedDType(name string) (d safetensors.DType, ok bool) {
 
 // judgeDType notes the dtype in the config if converting a tensor to it would round an element. Then programs that
 // convert to this dtype get different numbers from programs that do not. If the model has tensors of this dtype,
-// judgeDType ignores those that transformers may keep in F32. It converts only tensors of at most 1 MiB, up to 16 MiB in
+// judgeDType ignores those that transformers may keep in F32. Without a dtype in the config, it takes the one that
+// transformers takes, which is that of the first tensor. It converts only tensors of at most 1 MiB, up to 16 MiB in
 // all.
 func (d *directory) judgeDType(config *modelConfig, s *set) error {
 	named, _ := config.DType.(string)
 	if named == "" {
 		named, _ = config.TorchDType.(string)
 	}
+	said := "dtype " + named
 	want, known := loadedDType(named)
+	if first, from := d.firstFloat(config, s); named == "" && first != "" {
+		want, known, said = from, true, fmt.Sprintf("nothing of dtype, which is then %v as in %s", from, quoted(first))
+	}
 	if !known || config.Quantization != nil || config.MLX != nil {
 		return nil
 	}
@@ -60,20 +65,35 @@ func (d *directory) judgeDType(config *modelConfig, s *set) error {
 			if mixed {
 				text = ", which rounds numbers of some tensors"
 			}
-			d.noteConfig(s, name, fmt.Sprintf("dtype %s%s: %s is %v", named, text, quoted(name), i.dtype))
+			d.noteConfig(s, name, fmt.Sprintf("%s%s: %s is %v", said, text, quoted(name), i.dtype))
 			return nil
 		}
 	}
 	return nil
 }
 
-// hasDType reports whether any tensor of a set has this dtype, and whether one of another set has it. The other set may be
-// a variant to which the config belongs.
+// firstFloat returns the first tensor in the first file of a model of transformers, and its dtype. It returns "" for files
+// of torch.save, in which tensors have another order.
+func (d *directory) firstFloat(config *modelConfig, s *set) (first string, dtype safetensors.DType) {
+	if config.Type == "" || len(config.Architectures) == 0 || config.DType != nil || config.TorchDType != nil || s.torch {
+		return "", dtype
+	}
+	file := d.fileOf(s, "")
+	for name := range s.where {
+		if i, _ := d.info(s, name); s.where[name] == file && isFloat(i.dtype) && (first == "" || name < first) {
+			first, dtype = name, i.dtype
+		}
+	}
+	return first, dtype
+}
+
+// hasDType reports whether any tensor of a set has this dtype, and whether one of a variant, or of files in the other
+// format, has it. The config may belong to these.
 func (d *directory) hasDType(s *set, want safetensors.DType) (has, other bool) {
 	for _, of := range d.sets {
 		for name := range of.where {
 			if i, _ := d.info(of, name); i.dtype == want {
-				has, other = has || of == s, other || of != s
+				has, other = has || of == s, other || of.variant != s.variant || of.torch != s.torch
 				break
 			}
 		}

@@ -180,6 +180,40 @@ func weightsOf(t *testing.T, names ...string) string {
 	return written(t, tensors)
 }
 
+// TestNoDType: without a dtype in the config, transformers converts a model to the dtype of the first tensor in the first
+// file.
+func TestNoDType(t *testing.T) {
+	wide, err := safetensors.NewTensor(safetensors.F32, []int{1}, []float32{0.1})
+	require.NoError(t, err)
+	narrow, err := wide.Convert(safetensors.BF16)
+	require.NoError(t, err)
+	const config = `{"model_type":"new","architectures":["New"]`
+	for _, c := range []struct {
+		config string
+		a, b   safetensors.Tensor
+		want   string
+	}{
+		{config + "}", narrow, wide, `nothing of dtype, which is then BF16 as in "a", which rounds numbers of some tensors: "b" is F32`},
+		{config + "}", wide, narrow, ""},
+		{config + "}", wide, wide, ""},
+		{config + `,"dtype":"float32"}`, narrow, wide, ""},
+		{config + `,"torch_dtype":"float32"}`, narrow, wide, ""},
+		{`{"model_type":"new"}`, narrow, wide, ""},
+		{`{"architectures":["New"]}`, narrow, wide, ""},
+	} {
+		one := map[string]string{"config.json": c.config, "model.safetensors": written(t, map[string]safetensors.Tensor{"a": c.a, "b": c.b})}
+		two := map[string]string{
+			"config.json": c.config, "1.safetensors": written(t, map[string]safetensors.Tensor{"a": c.a}), "2.safetensors": written(t, map[string]safetensors.Tensor{"b": c.b}),
+			"model.safetensors.index.json": index(t, map[string]string{"a": "1.safetensors", "b": "2.safetensors"}),
+		}
+		for _, model := range []map[string]string{one, two} {
+			found := strings.Join(check(t, files(model)), "; ")
+			require.Equal(t, c.want == "", found == "", found)
+			require.Contains(t, found, c.want)
+		}
+	}
+}
+
 // TestClassHeads: the class in the config has a head, and some classes have parts of the base model that others leave out.
 func TestClassHeads(t *testing.T) {
 	for _, c := range []struct{ config, rest, part string }{
