@@ -76,3 +76,42 @@ func TestComponents(t *testing.T) {
 		require.Contains(t, found, want)
 	}
 }
+
+// TestKnownParts: models of known architectures have norms, heads, projectors and vision towers, and as many positions as
+// images have patches.
+func TestKnownParts(t *testing.T) {
+	const norms = `
+		model.layers.*.self_attn.q_norm.weight model.layers.*.self_attn.k_norm.weight 4
+		model.layers.*.pre_feedforward_layernorm.weight model.layers.*.post_feedforward_layernorm.weight 8
+		`
+	const clip = `
+		vision_model.encoder.layers.*.self_attn.q_proj.weight vision_model.encoder.layers.*.self_attn.k_proj.weight vision_model.encoder.layers.*.self_attn.v_proj.weight vision_model.encoder.layers.*.self_attn.out_proj.weight 8x8
+		vision_model.encoder.layers.*.self_attn.q_proj.bias vision_model.encoder.layers.*.self_attn.k_proj.bias vision_model.encoder.layers.*.self_attn.v_proj.bias vision_model.encoder.layers.*.self_attn.out_proj.bias 8
+		vision_model.encoder.layers.*.layer_norm1.weight vision_model.encoder.layers.*.layer_norm1.bias vision_model.encoder.layers.*.layer_norm2.weight vision_model.encoder.layers.*.layer_norm2.bias 8
+		vision_model.encoder.layers.*.mlp.fc1.weight 12x8
+		vision_model.encoder.layers.*.mlp.fc1.bias 12
+		vision_model.encoder.layers.*.mlp.fc2.weight 8x12
+		vision_model.encoder.layers.*.mlp.fc2.bias 8
+		vision_model.embeddings.position_embedding.weight `
+	text := strings.ReplaceAll(llama, "P", "model")
+	for _, c := range []struct{ config, whole, other, want string }{
+		{`"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"head_dim":4,"tie_word_embeddings":true,` + sizes, text + norms, text, "k_norm.weight"},
+		{`"model_type":"gemma2","architectures":["Gemma2ForCausalLM"],"head_dim":4,` + sizes, text + norms, text, "post_feedforward_layernorm.weight"},
+		{`"model_type":"llama","architectures":["LlamaForCausalLM"],"tie_word_embeddings":false,"head_dim":4,` + sizes, text + "lm_head.weight 11x8", text + "output.weight 11x8", "that the head is not tied"},
+		{`"model_type":"llava","architectures":["LlavaForConditionalGeneration"],`, "multi_modal_projector.x vision_tower.x 8", "vision_tower.x 8", `a name with "multi_modal_projector."`},
+		{`"model_type":"llava","architectures":["LlavaForConditionalGeneration"],`, "multi_modal_projector.x vision_model.x 8", "multi_modal_projector.x 8", `a name with "vision_tower."`},
+		{`"model_type":"clip_vision_model","hidden_size":8,"image_size":9,"patch_size":4,`, clip + "5x8", clip + "4x8", "position_embedding.weight"},
+		{`"model_type":"siglip_vision_model","hidden_size":8,"image_size":9,"patch_size":4,`, clip + "4x8", clip + "5x8", "position_embedding.weight"},
+		{`"model_type":"clip_vision_model","hidden_size":8,"image_size":9,"patch_size":0,`, clip + "5x8", "", ""},
+	} {
+		for shapes, want := range map[string]string{c.whole: "", c.other: c.want} {
+			if shapes == "" {
+				continue
+			}
+			model, _ := shaped(t, shapes)
+			found := strings.Join(check(t, files(map[string]string{"config.json": "{" + c.config + `"rms_norm_eps":0}`, "model.safetensors": written(t, model)})), "; ")
+			require.Equal(t, want == "", found == "", "%s: %s", c.config, found)
+			require.Contains(t, found, want, c.config)
+		}
+	}
+}

@@ -31,6 +31,9 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 			texts = append(texts, d.layerText(config, s)...)
 		}
 	}
+	if len(texts) == 0 {
+		texts = append(texts, d.partText(config, s)...)
+	}
 	if !config.Remote {
 		texts = append(texts, config.typeTexts()...)
 	}
@@ -226,30 +229,43 @@ var typeHeads = []typeHead{
 	{[]string{"albert"}, []string{"ForSequenceClassification", "ForMultipleChoice"}, "pooler.", ""},
 	{[]string{"distilbert"}, []string{"ForSequenceClassification", "ForMultipleChoice"}, "pre_classifier.", ""},
 	{[]string{"bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert", "deberta-v2"}, []string{"ForMultipleChoice"}, "classifier.", ""},
+	{[]string{"llava", "llava_next", "vipllava"}, []string{"ForConditionalGeneration"}, "multi_modal_projector.", ""},
+	{[]string{"llava", "llava_next", "vipllava"}, []string{"ForConditionalGeneration"}, "vision_tower.", "vision_model."},
+}
+
+// hasPart reports whether the name of a tensor contains one of these texts. A dot precedes the name.
+func (s *set) hasPart(parts ...string) bool {
+	for name := range s.where {
+		if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains("."+name, part) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // classText returns the text of a finding if the class in the config has a head of its own, but the head is not stored:
-// no tensor has one of the names that classHeads and typeHeads list for the class.
+// no tensor has one of the names that classHeads lists for the class.
 func (d *directory) classText(config *modelConfig, s *set) []string {
 	if len(config.Architectures) == 0 || config.Remote {
 		return nil
 	}
 	class := config.Architectures[0]
-	stored := func(parts ...string) bool {
-		for name := range s.where {
-			if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains("."+name, part) }) {
-				return true
-			}
-		}
-		return false
-	}
 	for ending, parts := range classHeads {
-		if strings.HasSuffix(class, ending) && !stored(parts...) {
+		if strings.HasSuffix(class, ending) && !s.hasPart(parts...) {
 			return []string{fmt.Sprintf("the class %s, but no tensor is of its head: programs set it at random", quoted(class))}
 		}
 	}
+	return nil
+}
+
+// partText returns the text of a finding if no tensor belongs to a part that typeHeads lists for the class in the config.
+func (d *directory) partText(config *modelConfig, s *set) []string {
+	if len(config.Architectures) == 0 || config.Remote {
+		return nil
+	}
+	class := config.Architectures[0]
 	for _, h := range typeHeads {
-		if slices.Contains(h.types, config.Type) && slices.ContainsFunc(h.endings, func(ending string) bool { return strings.HasSuffix(class, ending) }) && !stored("."+h.part) && (h.or == "" || !stored("."+h.or)) {
+		if slices.Contains(h.types, config.Type) && slices.ContainsFunc(h.endings, func(ending string) bool { return strings.HasSuffix(class, ending) }) && !s.hasPart("."+h.part) && (h.or == "" || !s.hasPart("."+h.or)) {
 			return []string{fmt.Sprintf("the class %s, but no tensor has a name with %q: programs set that part of the model at random", quoted(class), h.part)}
 		}
 	}

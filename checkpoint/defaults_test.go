@@ -34,7 +34,7 @@ func TestConfigKeys(t *testing.T) {
 		"tied by default": {`{"model_type":"gemma2","architectures":["Gemma2ForCausalLM"],` + sizes + `"head_dim":4}`, in("model") +
 			"model.layers.*.pre_feedforward_layernorm.weight model.layers.*.post_feedforward_layernorm.weight 8", "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim", ""},
 		"within": {`{"model_type":"llava","architectures":["LlavaForConditionalGeneration"],"text_config":{"model_type":"mistral",` + sizes + `"head_dim":4}}`,
-			in("model.language_model") + "lm_head.weight 11x8", "text_config.vocab_size text_config.hidden_size text_config.intermediate_size text_config.num_hidden_layers text_config.num_key_value_heads", "text_config.head_dim"},
+			in("model.language_model") + "lm_head.weight 11x8\nmodel.multi_modal_projector.x model.vision_tower.x 8", "text_config.vocab_size text_config.hidden_size text_config.intermediate_size text_config.num_hidden_layers text_config.num_key_value_heads", "text_config.head_dim"},
 		"gpt2": {`{"model_type":"gpt2","architectures":["GPT2LMHeadModel"],"vocab_size":11,"n_embd":8,"n_head":2,"n_layer":2,"n_positions":10}`, gpt2, "vocab_size n_embd n_layer n_positions", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -106,6 +106,9 @@ var layouts = sync.OnceValue(func() []layout {
 		{[]string{"qwen2_vl"}, "", "visual.blocks.", withBias("norm1", "norm2", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), append(withBias("visual.merger.ln_q", "visual.merger.mlp.0", "visual.merger.mlp.2"), "visual.patch_embed.proj.weight"), false},
 		{[]string{"qwen2_5_vl"}, "", "visual.blocks.", append(weightsOf("norm1", "norm2"), withBias("attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")...), append(withBias("visual.merger.mlp.0", "visual.merger.mlp.2"), weightsOf("visual.merger.ln_q", "visual.patch_embed.proj")...), false},
 		{[]string{"mamba"}, "num_hidden_layers", "layers.", append(weightsOf("mixer.in_proj", "mixer.out_proj", "mixer.x_proj", "mixer.dt_proj", "mixer.conv1d", "norm"), "mixer.A_log", "mixer.D"), weightsOf("norm_f"), false},
+		// The other tensors of these architectures are in a row above, by which their shapes are judged.
+		{[]string{"qwen3", "qwen3_moe", "gemma3_text", "qwen3_vl_text"}, "num_hidden_layers", "layers.", append(weightsOf("self_attn.q_norm", "self_attn.k_norm"), attention...), nil, true},
+		{[]string{"gemma2", "gemma3_text"}, "num_hidden_layers", "layers.", append(weightsOf("pre_feedforward_layernorm", "post_feedforward_layernorm"), attention...), nil, true},
 	}
 })
 
@@ -125,7 +128,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	}
 	tied := config.Tie == nil || *config.Tie
 	tied = tied && slices.ContainsFunc(sortedNames(s.where), isOutput)
-	missing := make(map[string]bool)
+	missing, shaped := make(map[string]bool), make(map[string]bool)
 	configs := config.parts()
 	known, found := false, false
 	for _, l := range layouts() {
@@ -155,9 +158,10 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 				// beside the encoder that contains the layers, and not within it.
 				missing[name] = (!isEmbedding(name) || !tied) && (at == 0 || where[outer(prefix)+strings.TrimPrefix(name, prefix)] == "")
 			}
-			if !quantised {
+			if !quantised && !shaped[prefix+" "+l.stack] {
 				d.judgeShapes(&l, s, prefix, have, part.fields)
 			}
+			shaped[prefix+" "+l.stack] = true
 		}
 	}
 	if known && !found && isKnown(config.Type) && len(config.Architectures) > 0 && !quantised && !config.Remote && where["fc.weight"] == "" && d.plain(s) {

@@ -82,6 +82,18 @@ func keyHeads(fields map[string]any) (int, bool) {
 	return n, ok
 }
 
+// patches returns a dim that is the number of patches of an image, and more.
+func patches(more int) dim {
+	return func(fields map[string]any) (int, bool) {
+		image, ok := key("image_size")(fields)
+		size, also := key("patch_size")(fields)
+		if !ok || !also || size <= 0 {
+			return 0, false
+		}
+		return image/size*(image/size) + more, true
+	}
+}
+
 // or returns a dim that is a, or b if the config lacks a number that a needs.
 func or(a, b dim) dim {
 	return func(fields map[string]any) (int, bool) {
@@ -139,6 +151,8 @@ var shapes = sync.OnceValue(func() []shaped {
 		{[]string{"electra"}, nil, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, key("embedding_size")}}},
 		{[]string{"clip_text_model", "siglip_text_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.token_embedding.weight": {vocab, hidden}, "embeddings.position_embedding.weight": {places, hidden}}},
 		{[]string{"clip_vision_model", "siglip_vision_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.patch_embedding.weight": {hidden, nil, key("patch_size"), key("patch_size")}}},
+		{[]string{"clip_vision_model"}, nil, map[string][]dim{"embeddings.position_embedding.weight": {patches(1), hidden}}},
+		{[]string{"siglip_vision_model"}, nil, map[string][]dim{"embeddings.position_embedding.weight": {patches(0), hidden}}},
 		{[]string{"whisper"}, nil, map[string][]dim{"encoder.embed_positions.weight": {key("max_source_positions"), model}, "decoder.embed_positions.weight": {key("max_target_positions"), model}, "encoder.conv1.weight": {model, key("num_mel_bins"), nil}}},
 		{[]string{"gpt_neox"}, map[string][]dim{"attention.query_key_value.weight": {times(3, hidden), hidden}, "mlp.dense_h_to_4h.weight": {inner, hidden}, "mlp.dense_4h_to_h.weight": {hidden, inner}}, map[string][]dim{"embed_in.weight": {vocab, hidden}}},
 		{[]string{"bloom"}, map[string][]dim{"self_attention.query_key_value.weight": {times(3, hidden), hidden}}, map[string][]dim{"word_embeddings.weight": {vocab, hidden}}},

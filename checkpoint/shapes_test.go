@@ -130,6 +130,7 @@ func TestLayersWithoutConfig(t *testing.T) {
 	model, _ := shaped(t, `
 		model.layers.*.self_attn.q_proj.weight model.layers.*.self_attn.o_proj.weight 8x8
 		model.layers.*.self_attn.q_proj.bias 8
+		model.layers.*.self_attn.q_norm.weight model.layers.*.self_attn.k_norm.weight 4
 		model.layers.*.self_attn.k_proj.weight model.layers.*.self_attn.v_proj.weight 4x8
 		model.layers.*.mlp.gate_proj.weight model.layers.*.mlp.up_proj.weight 12x8
 		model.layers.*.mlp.down_proj.weight 8x12

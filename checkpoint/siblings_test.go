@@ -295,6 +295,7 @@ func TestHeads(t *testing.T) {
 		for name, shape := range map[string][]int{
 			"self_attn.q_proj": {8, 6}, "self_attn.k_proj": {4, 6}, "self_attn.v_proj": {4, 6}, "self_attn.o_proj": {6, 8},
 			"mlp.gate_proj": {7, 6}, "mlp.up_proj": {7, 6}, "mlp.down_proj": {6, 7}, "input_layernorm": {6}, "post_attention_layernorm": {6},
+			"self_attn.q_norm": {4}, "self_attn.k_norm": {4}, "pre_feedforward_layernorm": {6}, "post_feedforward_layernorm": {6},
 		} {
 			model["model.layers.0."+name+".weight"] = tensor(shape...)
 		}

@@ -169,7 +169,7 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 	})
 	const head = "lm_head.weight"
 	if !known || tied || !causal && !other || config.Tie == nil && (config.Quantization != nil || config.MLX != nil) ||
-		s.where[head] != "" || d.aliases(s)[head] || d.otherHead(s, embedding, causal) {
+		s.where[head] != "" || d.aliases(s)[head] || d.otherHead(s, embedding, causal, isKnown(config.Type)) {
 		return
 	}
 	text := "that the head is not tied"
@@ -181,14 +181,21 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 
 // otherHead reports whether the head may be stored under another name, or quantised. Any tensor outside the layers that
 // has the shape of the embedding may be the head: transformers saves the head of DeepSeek-V4 as head.weight. If anyName
-// is true, a tensor whose name resembles that of a head may also be the head.
-func (d *directory) otherHead(s *set, embedding string, anyName bool) bool {
+// is true, a tensor whose name resembles that of a head may also be the head. If known is true, the head of the model is
+// known to have lm_head in its name.
+func (d *directory) otherHead(s *set, embedding string, anyName, known bool) bool {
 	embedded, _ := d.info(s, embedding)
 	resembles := func(name string) bool {
 		return slices.ContainsFunc([]string{"lm_head", "output", "embed_out", "proj_out"}, func(part string) bool { return strings.Contains(name, part) })
 	}
 	for name := range s.where {
 		i, _ := d.info(s, name)
+		if anyName && known {
+			if strings.Contains(name, "lm_head") {
+				return true
+			}
+			continue
+		}
 		if anyName && resembles(name) || isOutput(name) || name != embedding && slices.Equal(i.shape, embedded.shape) && !layerName().MatchString(name) {
 			return true
 		}
