@@ -107,7 +107,7 @@ func checkRepo(repo, revision string) (string, error) {
 	revision = cmp.Or(revision, "main")
 	for _, name := range []string{repo, revision} {
 		if !fs.ValidPath(name) || name == "." {
-			return "", fmt.Errorf("%q at revision %q does not name a repository", repo, revision)
+			return "", fmt.Errorf("%q at revision %q does not name a repository, whose name has the form \"owner/name\"", repo, revision)
 		}
 	}
 	if kind, rest, _ := strings.Cut(repo, "/"); rest != "" && notModels[kind] != "" {

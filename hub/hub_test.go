@@ -161,7 +161,7 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	index := func(shard string) []byte { return []byte(`{"weight_map":{"t":"` + shard + `"}}`) }
 	broken := new(*safetensors.FormatError)
-	const noRepository, noFile = "does not name a repository", "does not name a file"
+	const noRepository, noFile = `does not name a repository, whose name has the form "owner/name"`, "does not name a file"
 	for _, c := range []struct {
 		name           string
 		repo, revision string // default: o/n, main
