@@ -14,9 +14,12 @@ import (
 // writes every element of dst, in row-major order. dst is pooled memory: its values are arbitrary
 // at first, and fill must not use it after it returns. T is as for NewTensor.
 //
+// dst has all elements of the tensor, even if only a slice of it is read. To write a tensor that is
+// larger than memory, compute its parts as tensors and join them with Concat, or use a Writer.
+//
 // All parts of the tensor that are written to one file share one call of fill; WriteShards calls
-// it once per shard that holds a part. Several fills may run concurrently, and none may wait for
-// another. An error of fill, a panic and runtime.Goexit become the error of the operation; that of
+// it once per shard that holds a part. Several fills may run concurrently, but none may wait for
+// another one to begin, because that may begin only after it. An error of fill, a panic and runtime.Goexit become the error of the operation; that of
 // a panic contains its value and place. If fill closes files, the operation fails if it still needs
 // them.
 func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error) (Tensor, error) {
