@@ -85,7 +85,7 @@
 //
 // Quantize makes a checkpoint in the layouts of compressed-tensors. It rounds to the nearest value,
 // without calibration. WriteShards writes the checkpoint as a directory, which transformers and
-// vLLM load once the quantization_config is in its config.json.
+// vLLM load once the quantization_config is in its config.json, as the example Quantize (Folder) shows.
 //
 // With MXFP4, numbers of 2.98e38 or more become 2.55e38, the largest number that its scales allow
 // in float32, whereas compressed-tensors writes zeros. F16 numbers of 57344 or more become 65536,

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/hub"
@@ -133,7 +134,7 @@ func ExampleDequantize_hub() {
 	// Output: [0.5 1 30 40 2.5 3 70 80]
 }
 
-// A matrix becomes 4-bit integers, and what they stand for becomes BF16 again.
+// A matrix becomes 4-bit integers, and the numbers that they represent become BF16 again.
 func ExampleQuantize() {
 	values := make([]float32, 128)
 	for i := range values {
@@ -177,4 +178,71 @@ func ExampleQuantize() {
 	// I32 [1,16] true
 	// compressed-tensors, 4 bits
 	// up_proj.weight BF16 [1,128] [-8 -6 -6 -4 -4]
+}
+
+// A model in a folder becomes a quantised folder. The config.json of the result is that of the model,
+// with the quantization_config that Quantize returns.
+func ExampleQuantize_folder() {
+	dir := writePlain()
+	defer os.RemoveAll(dir)
+	quantised := filepath.Join(dir, "quantised")
+
+	f, err := safetensors.Open(dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	tensors, quantization, err := quant.Quantize(maps.Collect(f.Tensors()), quant.Recipe{Scheme: quant.FP8Channel})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := safetensors.WriteShards(quantised, tensors, f.Metadata(), 5<<30); err != nil {
+		log.Fatal(err)
+	}
+
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var merged map[string]json.RawMessage
+	for _, object := range [][]byte{config, quantization} { // the second one adds its key
+		if err := json.Unmarshal(object, &merged); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if config, err = json.MarshalIndent(merged, "", "  "); err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(quantised, "config.json"), config, 0o666); err != nil {
+		log.Fatal(err)
+	}
+
+	plain, err := quant.Open(quantised)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer plain.Close()
+	fmt.Println(slices.Sorted(maps.Keys(merged)))
+	fmt.Println(safetensors.Elements[float32](plain, "up_proj.weight", 1, 4))
+	// Output:
+	// [dtype model_type quantization_config]
+	// [7 28 224 448] <nil>
+}
+
+// writePlain writes a model of one weight, BF16 [1,4], and its config to a temporary folder.
+func writePlain() (dir string) {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	weight, _ := safetensors.NewTensor(safetensors.BF16, []int{1, 4}, []float32{7, 28, 224, 448})
+	err = safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]safetensors.Tensor{"up_proj.weight": weight}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := []byte(`{"model_type": "llama", "dtype": "bfloat16"}`)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o666); err != nil {
+		log.Fatal(err)
+	}
+	return dir
 }
