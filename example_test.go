@@ -72,8 +72,8 @@ func ExampleParse() {
 	// Output: 22 tensors, 44160 bytes
 }
 
-// What comes as a stream is read as a whole: a member of a tar file, a response,
-// standard input.
+// Read takes any stream, such as a member of a tar file, the body of a response, or standard
+// input. It reads the stream into memory.
 func ExampleRead() {
 	weights, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
 	if err != nil {
@@ -91,9 +91,9 @@ func ExampleRead() {
 	// Output: [0.5 -0.5] <nil>
 }
 
-// NewFile takes any io.ReaderAt: an os.File, a mapping, an object in a store, an
-// io.SectionReader of what an archive stores without compression (zip.File.DataOffset). It
-// reads only the header; tensors are read when asked for.
+// NewFile takes any io.ReaderAt: an os.File, a mapping, an object in a store, or an
+// io.SectionReader of an uncompressed member of an archive (zip.File.DataOffset). NewFile reads
+// only the header. Tensors are read on demand.
 func ExampleNewFile() {
 	r, err := mmap.Open("testdata/model.safetensors")
 	if err != nil {
@@ -112,8 +112,8 @@ func ExampleNewFile() {
 	// Output: [0 1 2 3 4]
 }
 
-// A header says where each tensor is, to programs that read the bytes themselves. It can be
-// read from any stream; File.Header returns that of an open File.
+// A program that reads the bytes itself finds the place of each tensor in the header. ReadHeader
+// reads it from any stream; File.Header returns the header of an open File.
 func ExampleReadHeader() {
 	r, err := os.Open("testdata/model.safetensors")
 	if err != nil {
@@ -132,8 +132,8 @@ func ExampleReadHeader() {
 	// model.layers.0.input_layernorm.weight F32 [32] from byte 2688 to 2816
 }
 
-// The elements of a tensor by its name: -1 stands for any size of a dimension. A
-// tensor of another shape is an error.
+// Elements returns the elements of a tensor by its name. In the expected shape, -1 stands for any
+// size of a dimension. A tensor with another shape is an error.
 func ExampleElements() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -188,7 +188,7 @@ func ExampleFile_Tensors() {
 	// model.layers.0.mlp.up_proj.weight BF16 [48 32]
 }
 
-// Which file has which tensors, of a checkpoint in shards.
+// Headers shows which shard of a checkpoint holds which tensors.
 func ExampleFile_Headers() {
 	f, err := safetensors.Open("testdata/tied/sharded")
 	if err != nil {
@@ -279,8 +279,8 @@ func ExampleTensor_Convert() {
 	// [1 3.140625 +Inf] <nil>
 }
 
-// A Span of columns, which rank 1 of 2 needs in tensor parallelism: [:, 2:4] in Python. At
-// drops a dimension, By leaves elements out: [-1, ::2].
+// In tensor parallelism, rank 1 of 2 needs a Span of columns: [:, 2:4] in Python. At drops a
+// dimension, and By skips elements: [-1, ::2] in Python.
 func ExampleTensor_Slice() {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{3, 4}, []float32{
 		0, 1, 2, 3,
@@ -305,8 +305,8 @@ func ExampleTensor_Slice() {
 	// [20 22] <nil>
 }
 
-// Rows by a list of indices, t[[2, 0]] in Python, such as the embeddings of some tokens. The result
-// is a tensor like any other; when it is read, only these rows are.
+// Concat joins rows that a list of indices selects, such as the embeddings of some tokens:
+// t[[2, 0]] in Python. Reading the result reads only these rows.
 func ExampleTensor_Slice_rows() {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{3, 2}, []float32{
 		0, 1,
@@ -383,8 +383,8 @@ func ExampleOpenFS() {
 	// Output: F32 [32] <nil>
 }
 
-// Loose files, without an index that says what belongs together, as one File: Open takes the
-// one file of a directory, not any of several. An adapter and its base are joined likewise.
+// Join opens several files as one File, if no index lists them: Open refuses a directory with
+// several files that do not form a set. An adapter and its base can be joined in the same way.
 func ExampleJoin() {
 	names, err := filepath.Glob("testdata/tied/sharded/*.safetensors")
 	if err != nil {
@@ -453,8 +453,8 @@ func ExampleWatch() {
 	// [========================================] 44160 of 44160 bytes
 }
 
-// The rows of a query projection in the order of llama.cpp, which rotates adjacent pairs:
-// what is not contiguous is read through, when it is written.
+// Reshape and Transpose bring the rows of a query projection into the order of llama.cpp, which
+// rotates adjacent pairs. The rows are reordered when the tensor is read.
 func ExampleTensor_Reshape() {
 	const heads, rows = 2, 8
 	q, err := safetensors.NewTensor(safetensors.F32, []int{rows, 1}, []float32{0, 1, 2, 3, 4, 5, 6, 7})
@@ -477,7 +477,7 @@ func ExampleTensor_Reshape() {
 	// Output: [0 2 1 3 4 6 5 7] <nil>
 }
 
-// Rank 1 of 2 takes its half of the columns, as tensor parallelism deals them out.
+// In tensor parallelism, rank 1 of 2 takes its half of the columns.
 func ExampleTensor_Part() {
 	t, err := safetensors.NewTensor(safetensors.U8, []int{2, 4}, []uint8{0, 1, 2, 3, 10, 11, 12, 13})
 	if err != nil {
@@ -495,7 +495,7 @@ func ExampleTensor_Part() {
 	// safetensors: part 0 of 3 along dimension 1 of U8 [2,4]: 3 does not divide the size 4
 }
 
-// The shares of several ranks become the whole tensor again.
+// Concat joins the parts of several ranks to the whole tensor.
 func ExampleConcat() {
 	left, err := safetensors.NewTensor(safetensors.U8, []int{2, 1}, []uint8{0, 10})
 	if err != nil {
@@ -562,7 +562,7 @@ func ExampleEqual() {
 	// lm_head.weight is only in a
 }
 
-// Slices that users write, in a request or on a command line.
+// ParseRanges reads a slice that a user has written, in a request or on a command line.
 func ExampleParseRanges() {
 	t, err := safetensors.NewTensor(safetensors.I32, []int{4, 3}, []int32{0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32})
 	if err != nil {

@@ -32,8 +32,7 @@ func ExampleNewTensor() {
 	// safetensors: F4 [5] has 20 bits, which do not fill whole bytes
 }
 
-// Round a model to half its size, scaled: only a few results are in memory at any
-// time.
+// A model is scaled and rounded to half its size. Only a few results are in memory at any time.
 func ExampleNewTensorFunc() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -64,8 +63,8 @@ func ExampleNewTensorFunc() {
 	// Output: 15 tensors, 19456 bytes <nil>
 }
 
-// One computation yields two tensors, values and a scale: share the small result, which
-// whichever of the two is read first computes.
+// One computation yields two tensors, values and a scale. The two funcs share the small result:
+// the func that runs first computes it.
 func ExampleNewTensorFunc_scales() {
 	weights, err := safetensors.NewTensor(safetensors.F32, []int{4}, []float32{1, -2, 3, 896})
 	if err != nil {
@@ -163,8 +162,7 @@ func ExampleNewTensorFunc_lora() {
 	// Output: [2 2 2 8 5 2] <nil>
 }
 
-// A checkpoint made in memory passes for an open file: to code that takes a File, or
-// to Join with files.
+// FileOf makes a File of tensors in memory, for code that takes a File, or for Join.
 func ExampleFileOf() {
 	base, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -269,7 +267,7 @@ func ExampleWriteFile() {
 	// self_attn.v_proj.weight F16 [32 32]
 }
 
-// A Writer takes data as it is computed, so not all of it has to be in memory.
+// A Writer takes data as it is computed, so that a tensor may be larger than memory.
 func ExampleNewWriter() {
 	h := &safetensors.Header{
 		Metadata: map[string]string{"source": "squares"},
@@ -294,7 +292,7 @@ func ExampleNewWriter() {
 			}
 		}
 	}
-	if err := w.Close(); err != nil { // it knows whether anything is missing
+	if err := w.Close(); err != nil { // reports whether anything is missing
 		log.Fatal(err)
 	}
 
@@ -309,8 +307,8 @@ func ExampleNewWriter() {
 	// [1 9 25] <nil>
 }
 
-// A file in pieces, as they are computed or arrive: it takes its name when Close finds it
-// complete. Watch tells of the progress of the functions that write whole tensors.
+// Create writes a file in pieces, as they are computed or received. Close checks that the file is
+// complete, and gives it its name.
 func ExampleCreate() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -341,7 +339,7 @@ func ExampleCreate() {
 	// Output: 1 tensor, 4000 bytes <nil>
 }
 
-// The whole file as an io.Reader, and its length: what an upload asks for.
+// An upload needs the whole file as an io.Reader, and its length.
 func ExampleHeader_AppendBinary() {
 	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
 	if err != nil {
@@ -389,9 +387,9 @@ func ExampleWriteShards() {
 	// 22 tensors, 44160 bytes <nil>
 }
 
-// Shards in a store of objects, here a map: Split deals the tensors out, Write uploads each
-// shard, under the name that diffusers gives it. The index comes last, made of the headers in
-// the store.
+// A checkpoint in shards is uploaded to an object store, here a map. Split assigns the tensors to
+// shards, and Write uploads each one under the name that diffusers gives it. The index is made from
+// the headers in the store, and is uploaded last.
 func ExampleNewIndex() {
 	store := make(map[string][]byte)
 	f, err := safetensors.Open("testdata/model.safetensors")
@@ -436,7 +434,8 @@ func ExampleNewIndex() {
 	// diffusion_pytorch_model.safetensors.index.json
 }
 
-// Shards from there, here a directory: the callback opens one by its name.
+// OpenShards opens the shards of an index from any place, here a directory. Its callback opens one
+// shard by its name.
 func ExampleOpenShards() {
 	const store = "testdata/tied/sharded/"
 	index, err := os.Open(store + "model.safetensors.index.json")
@@ -455,7 +454,7 @@ func ExampleOpenShards() {
 	// Output: 5 tensors, 256 bytes
 }
 
-// Shards on demand: each is fetched when one of its tensors is first asked for.
+// A program fetches each shard when one of its tensors is first needed.
 func ExampleReadIndex() {
 	const dir = "testdata/tied/sharded/"
 	r, err := os.Open(dir + "model.safetensors.index.json")
@@ -494,7 +493,7 @@ func ExampleReadIndex() {
 	// F32 [4,4] <nil>
 }
 
-// The head of a language model is often its embedding: one data, two names.
+// The head of a language model is often its embedding: two names refer to the same data.
 func ExampleTie() {
 	weights, err := safetensors.NewTensor(safetensors.F32, []int{2, 2}, []float32{1, 2, 3, 4})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// A model: a file, an index or a folder.
+// Open opens a file, an index, or here a folder.
 func ExampleOpen() {
 	f, err := torch.Open("testdata/folders/one")
 	if err != nil {
@@ -27,7 +27,7 @@ func ExampleOpen() {
 	// a BF16 [2,3]
 }
 
-// A conversion to safetensors.
+// A file of PyTorch is converted to safetensors.
 func ExampleOpen_convert() {
 	dir, err := os.MkdirTemp("", "torch")
 	if err != nil {
@@ -46,7 +46,8 @@ func ExampleOpen_convert() {
 	// Output: 18 <nil>
 }
 
-// The state of an optimizer, next to the weights in a checkpoint of training.
+// A checkpoint of a training program holds the state of the optimizer next to the weights. Keys lists
+// the dicts in it, and Opener selects one.
 func ExampleOpener() {
 	data, err := os.ReadFile("testdata/optimizer.pt")
 	if err != nil {
