@@ -131,7 +131,7 @@ func (w *weightMap) selected(shard string, file *File) (*File, error) {
 	}
 	reason := fmt.Sprintf("the index places it in shard %s, which lacks it", quote(shard))
 	if unfound > 1 {
-		reason += fmt.Sprintf(" and %d others", unfound-1)
+		reason += fmt.Sprintf(", and %d more", unfound-1)
 	}
 	missing := slices.IndexFunc(w.pairs, func(p member) bool {
 		return w.str(p.value) == shard && file.names.lookup(w.str(p.key), file.name) < 0

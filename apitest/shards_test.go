@@ -201,7 +201,7 @@ func TestBadIndex(t *testing.T) {
 		{"tensor names are unique", `{"weight_map":{"t00":"s.safetensors","t\u00300":"s.safetensors"}}`, `tensor "t00": duplicate tensor name in the index (at byte 38)`},
 		{"a shard is local", `{"weight_map":{"t00":"../s.safetensors"}}`, `shard "../s.safetensors" is not`},
 		{"a tensor is in its shard", `{"weight_map":{"t00":"s.safetensors","t09":"s.safetensors"}}`, `tensor "t09": the index places it in shard "s.safetensors", which lacks it`},
-		{"all tensors are in their shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `which lacks it and 1 others`},
+		{"all tensors are in their shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `which lacks it, and 1 more`},
 		{shardExists, `{"weight_map":{"t00":"absent.safetensors"}}`, `index.json: shard "absent.safetensors": `},
 		{"a shard is well-formed", `{"weight_map":{"t00":"broken.safetensors"}}`, "Git LFS pointer"},
 		{"only white space follows the object", `{"weight_map":{}} x`, "expected the end of the index, found 'x'"},

@@ -39,6 +39,7 @@ func TestOpenFindsWhatOpenFSFinds(t *testing.T) {
 		{"a missing shard", map[string]string{"x.safetensors.index.json": index, "config.json": "{}"}, 4, `"part.safetensors"`},
 		{"PyTorch", map[string]string{"pytorch_model.bin": "PK", "config.json": "{}", "training_args.bin": ""}, 3, "it has pytorch_model.bin: checkpoint.OpenFS reads it through Client.FS"},
 		{"PyTorch beside an optimizer", map[string]string{"model.pt": "PK", "a.pt": ""}, 3, "it has model.pt: checkpoint.OpenFS"},
+		{"only the state of a job", map[string]string{"optimizer.pt": "PK", "rng_state.pth": "PK"}, 3, "only optimizer.pt"},
 		{"distributed", map[string]string{".metadata": "", "__0_0.distcp": ""}, 3, "it has __0_0.distcp: checkpoint.OpenFS"},
 		{"nothing", map[string]string{"README.md": ""}, 3, "only README.md"},
 		{"pipeline", map[string]string{"model_index.json": "{}", "unet/x.safetensors": weights}, 3, "only in folders of its pipeline: unet"},
@@ -64,6 +65,7 @@ func TestOpenFindsWhatOpenFSFinds(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, "safetensors: open owner/name at revision main: ")
 				require.ErrorContains(t, err, c.text)
+				require.Equal(t, strings.Contains(c.text, "it has"), strings.Contains(err.Error(), "it has"), err)
 				require.NotContains(t, err.Error(), "open .:")
 			}
 

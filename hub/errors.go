@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/transport"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // A location identifies a repository at a revision on a hub.
@@ -139,7 +140,7 @@ func (l location) noModel(fsys fs.FS, err error) error {
 	entries, _ := fs.ReadDir(fsys, ".")
 	var weights []string
 	for _, e := range entries {
-		if slices.Contains(others, path.Ext(e.Name())) && e.Name() != "training_args.bin" {
+		if slices.Contains(others, path.Ext(e.Name())) && !variant.IsState(e.Name()) {
 			weights = append(weights, e.Name())
 		}
 	}

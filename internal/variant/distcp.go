@@ -22,6 +22,7 @@ var (
 	ofRank       = lazily(`^__(\d{1,9})(?:\.metadata|_\d+\.distcp)$`)
 )
 
+// lazily returns a func that returns the regular expression of a pattern. Its first call compiles it.
 func lazily(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

@@ -1,15 +1,8 @@
 package variant
 
-import (
-	"regexp"
-	"sync"
-)
-
 // stateName returns the pattern of the names that the Trainer of transformers and save_state of accelerate give to the
-// files of a training job other than its model. The first call compiles it.
-var stateName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:training_args\.bin|(?:optimizer|scheduler|scaler)\.pt|(?:optimizer|scheduler|sampler|dl_state_dict)(?:_\d{1,9})?\.bin|rng_state(?:_\d{1,9})?\.pth)$`)
-})
+// files of a training job other than its model.
+var stateName = lazily(`^(?:training_args\.bin|(?:optimizer|scheduler|scaler)\.pt|(?:optimizer|scheduler|sampler|dl_state_dict)(?:_\d{1,9})?\.bin|rng_state(?:_\d{1,9})?\.pth)$`)
 
 // IsState reports whether a file with this name holds the state of a training job, such as that of its optimizer, and
 // not a model.
