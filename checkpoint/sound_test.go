@@ -101,14 +101,15 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// TestUnusedBiases: the blocks of a T5 after the first one have no bias of their own. Those of UMT5 have.
-func TestUnusedBiases(t *testing.T) {
+// TestUnusedTensors: the blocks of a T5 after the first one have no bias of their own. Those of UMT5 have. Marian computes
+// its positions, BART learns them.
+func TestUnusedTensors(t *testing.T) {
 	const first, second = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", "decoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight"
-	const between = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+	const between, positions = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", "model.encoder.embed_positions.weight"
 	for _, c := range []struct {
 		name, modelType string
 		want            int
-	}{{first, "t5", 1}, {second, "t5", 0}, {second, "mt5", 0}, {second, "switch_transformers", 0}, {second, "umt5", 1}, {between, "t5", 0}, {between, "new", 1}} {
+	}{{first, "t5", 1}, {second, "t5", 0}, {second, "mt5", 0}, {second, "switch_transformers", 0}, {second, "umt5", 1}, {between, "t5", 0}, {between, "new", 1}, {positions, "marian", 0}, {positions, "bart", 1}} {
 		for i := range 2 {
 			of := []map[string]float32{{"x": 1, c.name: 2}, {"x": 1}}
 			require.Len(t, check(t, files(map[string]string{

@@ -59,7 +59,13 @@ var unusedBias = lazyregexp.New(`(?:^|\.)(?:block\.[1-9]\d*\.layer\.0\.SelfAtten
 
 // isUnused reports whether models of a type compute a tensor with this name, or do not use it, so that a file may lack it.
 func isUnused(name, modelType string) bool {
-	return isBuffer(name) || slices.Contains([]string{"t5", "mt5", "switch_transformers"}, modelType) && unusedBias().MatchString(name)
+	switch modelType {
+	case "t5", "mt5", "switch_transformers":
+		return isBuffer(name) || unusedBias().MatchString(name)
+	case "marian": // computes its positions, which models of other types learn
+		return isBuffer(name) || strings.HasSuffix(name, ".embed_positions.weight")
+	}
+	return isBuffer(name)
 }
 
 // maxTied is the number of tensors whose data judgeTwins compares to find out which tensors are tied.

@@ -135,9 +135,19 @@ func (d *directory) tiedPairs(config *modelConfig, s *set) (pairs []tying) {
 	return pairs
 }
 
-// tiesWithin reports whether the config, or the config of the language model within it, specifies that the head is
-// tied. transformers ties the head in either case.
+// forwarded are the model types whose tie_word_embeddings is true if it is true in the config of their language model.
+// For the other types it has no effect there if the config itself has that field.
+var forwarded = []string{
+	"fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl",
+	"paddleocr_vl", "qwen2_5_vl", "qwen2_vl", "shieldgemma2", "vibevoice", "video_llama_3",
+}
+
+// tiesWithin reports whether transformers ties the head of a language model that is a part of the model. The config
+// specifies that, or the config of the language model within it.
 func (m *modelConfig) tiesWithin() bool {
+	if m.Tie != nil && !*m.Tie && !slices.Contains(forwarded, m.Type) {
+		return false
+	}
 	return slices.ContainsFunc(m.stored(), func(p configPart) bool {
 		tied, _ := p.fields["tie_word_embeddings"].(bool)
 		return tied && (p.path == "" || modelconfig.OfLanguage(strings.Split(strings.TrimSuffix(p.path, "."), ".")))

@@ -49,4 +49,9 @@ func TestTyings(t *testing.T) {
 			}
 		}
 	}
+	for config, want := range map[string]int{tied: 1, untied: 0, "": 1} { // most other types ask the config within only if the config has no answer
+		config = `{"model_type":"qwen3_vl_moe"` + config + `,"text_config":{"model_type":"qwen3_vl_moe_text"` + tied + `}}`
+		tensors := map[string]float32{"model.language_model.embed_tokens.weight": 1, "lm_head.weight": 2}
+		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": weights(t, tensors)})), want, config)
+	}
 }
