@@ -18,6 +18,20 @@
 // with -short, up to the first that fails (run.go). One that takes ten times as long as without the
 // change has timed out; one that needs more than 3 GiB fails.
 //
+// The tests of the command take minutes. With -together, all mutants are compiled into the same test
+// programs, as cases of a switch in the function that each one changes (switch.go). Every test runs
+// once without a mutant, which shows the functions that it calls, even in other processes; a slow
+// test does so subtest by subtest. Then each mutant runs with only those tests that call its
+// function, the fastest first (together.go):
+//
+//	go run . -together -n 60 -files 'cmd/safetensors/*.go,cmd/safetensors/internal/*/*.go'
+//
+// A mutant of a constant, of a variable outside functions, or of a function with labels is compiled
+// alone, and runs with all tests. Tests that fail without a mutant are left out, and named; those
+// that count allocations may do so, because of the switch. Some mutants compile only together: one
+// that no longer uses a package, for example, which the other cases use. A mutant whose function
+// no test calls is printed as "lived, uncalled".
+//
 // The exit status is 1 if more than one in ten of those that were tested lived. The
 // same seed takes the same sample. An interrupt ends it with what it has.
 package main
@@ -42,11 +56,12 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	o := options{slack: 10 * time.Second, match: regexp.MustCompile("")}
+	o := options{slack: 10 * time.Second, split: 2 * time.Second, match: regexp.MustCompile("")}
 	flag.IntVar(&o.n, "n", 0, "how many mutants, taken at random; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the random numbers")
 	flag.IntVar(&o.parallel, "p", runtime.NumCPU(), "how many at once")
 	flag.BoolVar(&o.verbose, "v", false, "print all mutants, not only those that lived")
+	flag.BoolVar(&o.together, "together", false, "compile all mutants into the same programs, and run only tests that call the function of a mutant")
 	flag.StringVar(&o.tests, "run", "", "which tests of other packages run, a regular `expression`")
 	files := flag.String("files", "*.go,internal/*/*.go", "the `files` to change, comma-separated patterns of paths in the repository")
 	flag.TextVar(o.match, "match", o.match, "only mutants whose description, as it is printed, matches a regular `expression`")
@@ -68,7 +83,9 @@ type options struct {
 	seed     uint64
 	parallel int
 	verbose  bool
+	together bool
 	slack    time.Duration // added to ten times what the tests take
+	split    time.Duration // a test that takes longer is split into its subtests
 }
 
 var errTooMany = errors.New("more than one in ten lived")
@@ -94,15 +111,15 @@ func run(ctx context.Context, w io.Writer, root, equivalent string, o options) e
 		return err
 	}
 	r := &runner{o, ctx, root, make(map[string]time.Duration)}
-	if err := r.measure(chosen); err != nil {
-		return err
-	}
 	count := make(map[outcome]int)
-	err = r.runAll(chosen, func(m *mutant, result outcome) {
-		count[result]++
-		if o.verbose || result == lived {
+	err = r.runAll(w, chosen, func(m *mutant, result outcome) {
+		if o.verbose || result == lived || result == unreached {
 			fmt.Fprintf(w, "%s: %v\n", result, m)
 		}
+		if result == unreached {
+			result = lived
+		}
+		count[result]++
 	})
 	tested := count[killed] + count[lived] + count[late]
 	fmt.Fprintf(w, "%d of %d mutants, seed %d, in %v\n", tested+count[uncompiled], len(all), o.seed, time.Since(began).Round(time.Second))

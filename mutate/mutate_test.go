@@ -70,9 +70,37 @@ sample/sample.go:34 Forever: for more {
 `, got.String())
 }
 
-// TestRun runs the tests of mutants of each outcome.
+// TestRun runs the tests of mutants of each outcome, one by one and together.
 func TestRun(t *testing.T) {
-	var out bytes.Buffer
+	const (
+		mutantKilled = `killed: sample/sample.go:11
+sample/sample.go Clamp
+- return 0, errNegative
++ return 0, nil
+
+`
+		mutantAlive = `: sample/sample.go:23
+sample/sample.go Sum
+- n += x
++ n -= x
+
+`
+		mutantBroken = `did not compile: sample/sample.go:30
+sample/sample.go Join
+- func Join(a, b string) string { return a + b }
++ func Join(a, b string) string { return a - b }
+
+`
+		mutantLate = `timed out: sample/sample.go:34
+sample/sample.go Forever
+- for more {
++ for !more {
+
+`
+		counts = `4 of 31 mutants, seed 0,
+1 killed, 1 lived, 1 did not compile, 1 timed out
+`
+	)
 	o := options{
 		files:    []string{"sample/*.go"},
 		match:    regexp.MustCompile(`\+ (return 0, nil|n -= x|.* return a - b }|for !more {)`),
@@ -80,38 +108,80 @@ func TestRun(t *testing.T) {
 		verbose:  true,
 		slack:    5 * time.Second,
 	}
-	require.ErrorIs(t, run(context.Background(), &out, "testdata", os.DevNull, o), errTooMany)
-	got := regexp.MustCompile(` in .*s\n`).ReplaceAllString(out.String(), "\n")
-	require.Equal(t, `killed: sample/sample.go:11
-sample/sample.go Clamp
-- return 0, errNegative
-+ return 0, nil
-
-lived: sample/sample.go:23
-sample/sample.go Sum
-- n += x
-+ n -= x
-
-did not compile: sample/sample.go:30
-sample/sample.go Join
-- func Join(a, b string) string { return a + b }
-+ func Join(a, b string) string { return a - b }
-
-timed out: sample/sample.go:34
-sample/sample.go Forever
-- for more {
-+ for !more {
-
-4 of 31 mutants, seed 0,
-1 killed, 1 lived, 1 did not compile, 1 timed out
-`, got)
+	require.Equal(t, mutantKilled+"lived"+mutantAlive+mutantBroken+mutantLate+counts, outputOf(t, o))
+	o.together = true
+	require.Equal(t, mutantBroken+"3 mutants together, 0 alone, 1 tests\n"+
+		mutantKilled+"lived, uncalled"+mutantAlive+mutantLate+counts, outputOf(t, o))
 
 	list := filepath.Join(t.TempDir(), "equivalent.txt")
 	require.NoError(t, os.WriteFile(list, []byte("sample/sample.go Sum\n- n += x\n+ n -= x\nNobody calls it.\n"), 0o666))
 	o.match = regexp.MustCompile(`\+ (return 0, nil|n -= x)`)
-	out.Reset()
-	require.NoError(t, run(context.Background(), &out, "testdata", list, o))
-	require.Contains(t, out.String(), "1 killed, 0 lived")
+	for _, o.together = range []bool{false, true} {
+		var out bytes.Buffer
+		require.NoError(t, run(context.Background(), &out, "testdata", list, o))
+		require.Contains(t, out.String(), "1 killed, 0 lived")
+	}
+}
+
+// outputOf returns what run prints, without the time, if too many mutants live.
+func outputOf(t *testing.T, o options) string {
+	t.Helper()
+	var out bytes.Buffer
+	require.ErrorIs(t, run(context.Background(), &out, "testdata", os.DevNull, o), errTooMany)
+	return regexp.MustCompile(` in .*s\n`).ReplaceAllString(out.String(), "\n")
+}
+
+// TestTogether has mutants that only subtests or other processes reach, mutants that cannot be
+// switched, a missing return, and a test that fails without a mutant.
+func TestTogether(t *testing.T) {
+	out := outputOf(t, options{
+		files:    []string{"started/*.go"},
+		match:    regexp.MustCompile(`(?m)^\+( const limit = 4| return 2 / n| return 3 \* limit| for n >= 1 {| func Uncalled.* 8 })?$`),
+		parallel: 1,
+		verbose:  true,
+		together: true,
+		slack:    5 * time.Second,
+	})
+	require.Equal(t, `did not compile: started/started.go:30
+started/started.go Last
+- panic("last")
++
+
+left out: ^TestUnrecorded$ of started, which without a mutant: killed
+3 mutants together, 3 alone, 8 tests
+killed: started/started.go:10
+started/started.go Twice
+- return 2 * limit
++ return 3 * limit
+
+killed: started/started.go:12
+started/started.go Twice
+- return 2 * n
++ return 2 / n
+
+lived, uncalled: started/started.go:26
+started/started.go Uncalled
+- func Uncalled() int { return 7 }
++ func Uncalled() int { return 8 }
+
+killed: started/started.go:5
+started/started.go limit
+- const limit = 3
++ const limit = 4
+
+killed: started/started.go:18
+started/started.go Once
+- for n > 1 {
++ for n >= 1 {
+
+timed out: started/started.go:19
+started/started.go Once
+- n--
++
+
+7 of 20 mutants, seed 0,
+4 killed, 1 lived, 1 did not compile, 1 timed out
+`, out)
 }
 
 // TestEquivalent checks that the list holds nothing but mutants of the code as it is

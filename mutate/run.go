@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,6 +29,7 @@ const (
 	lived      outcome = "lived"           // all passed
 	uncompiled outcome = "did not compile" // it is no Go
 	late       outcome = "timed out"       // a test took far too long
+	unreached  outcome = "lived, uncalled" // no test calls its function, as far as -together knows
 )
 
 // mostMemory is what a test may use, on Linux: a mutant may allocate without end. Go's
@@ -83,26 +86,41 @@ func (r *runner) measure(mutants []*mutant) error {
 }
 
 // runAll tries mutants, several at once, and reports each result.
-func (r *runner) runAll(mutants []*mutant, report func(*mutant, outcome)) error {
+func (r *runner) runAll(log io.Writer, mutants []*mutant, report func(*mutant, outcome)) error {
 	var mu sync.Mutex
+	locked := func(m *mutant, result outcome) {
+		mu.Lock()
+		defer mu.Unlock()
+		report(m, result)
+	}
+	if r.options.together {
+		return r.runTogether(log, mutants, locked)
+	}
+	if err := r.measure(mutants); err != nil {
+		return err
+	}
+	return r.each(len(mutants), func(_ context.Context, i int) error {
+		result, err := r.try(mutants[i])
+		if err != nil {
+			return fmt.Errorf("%v: %w", mutants[i], err)
+		}
+		locked(mutants[i], result)
+		return nil
+	})
+}
+
+// each calls do for the numbers below n, several at once, up to the first error.
+func (r *runner) each(n int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(r.ctx)
 	group.SetLimit(max(r.parallel, 1))
-	for _, m := range mutants {
+	for i := range n {
 		if ctx.Err() != nil {
 			break
 		}
-		group.Go(func() error {
-			result, err := r.try(m)
-			if err != nil {
-				return fmt.Errorf("%v: %w", m, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			report(m, result)
-			return nil
-		})
+		group.Go(func() error { return do(ctx, i) })
 	}
-	return cmp.Or(r.ctx.Err(), group.Wait())
+	err := group.Wait()
+	return cmp.Or(r.ctx.Err(), err)
 }
 
 // try runs the tests of a mutant.
@@ -112,16 +130,34 @@ func (r *runner) try(m *mutant) (outcome, error) {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	name := filepath.Join(r.root, filepath.FromSlash(m.file))
-	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	err = errors.Join(
-		os.WriteFile(changed, slices.Concat(m.src[:m.start], []byte(m.text), m.src[m.end:]), 0o666),
-		os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, name, changed), 0o666))
+	overlay, err := r.writeOverlay(dir, m)
 	if err != nil {
 		return "", err
 	}
 	result, _, err := r.test(path.Dir(m.file), overlay)
 	return result, err
+}
+
+// writeOverlay writes an overlay with a mutant to a folder.
+func (r *runner) writeOverlay(dir string, m *mutant) (overlay string, err error) {
+	name := filepath.Join(r.root, filepath.FromSlash(m.file))
+	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	return overlay, errors.Join(
+		os.WriteFile(changed, slices.Concat(m.src[:m.start], []byte(m.text), m.src[m.end:]), 0o666),
+		os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, name, changed), 0o666))
+}
+
+// command returns a command that runs in a folder of the repository with limited memory. Its end
+// is the end of the processes that it started.
+func (r *runner) command(ctx context.Context, folder, temp string, args ...string) *exec.Cmd {
+	args = append([]string{"-c", `ulimit -d "$0" && exec "$@"`, strconv.Itoa(mostMemory >> 10)}, args...)
+	c := exec.CommandContext(ctx, "sh", args...)
+	c.Dir = filepath.Join(r.root, folder)
+	c.Env = append(os.Environ(), "TMPDIR="+temp, "SAFETENSORS_PYTHON=none", "SAFETENSORS_REQUIRE_PYTHON=") // Python takes too long
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	c.WaitDelay = time.Second // for processes in groups of their own
+	return c
 }
 
 // test runs the tests that a file of a folder may fail, up to the first that fails. Those of
@@ -136,16 +172,12 @@ func (r *runner) test(own, overlay string) (outcome, []byte, error) {
 		if len(dirs) == 0 {
 			continue
 		}
-		args := []string{"-c", `ulimit -d "$0" && exec go test "$@"`, strconv.Itoa(mostMemory >> 10), "-overlay", overlay,
-			"-short", "-failfast", "-count=1", "-vet=off", "-p=1", "-timeout=" + r.limits[own].String(), "-run", [...]string{"", r.tests}[i]}
+		args := []string{"go", "test", "-overlay", overlay, "-short", "-failfast", "-count=1", "-vet=off", "-p=1",
+			"-timeout=" + r.limits[own].String(), "-run", [...]string{"", r.tests}[i]}
 		for _, dir := range dirs {
 			args = append(args, filepath.Join(r.root, dir))
 		}
-		c := exec.CommandContext(r.ctx, "sh", args...)
-		c.Dir = filepath.Join(r.root, own)
-		c.Env = append(os.Environ(), "TMPDIR="+temp, "SAFETENSORS_PYTHON=none", "SAFETENSORS_REQUIRE_PYTHON=") // Python takes too long
-		c.WaitDelay = time.Second                                                                              // for processes that it started
-		out, err := c.CombinedOutput()
+		out, err := r.command(r.ctx, own, temp, args...).CombinedOutput()
 		printed = append(printed, out...)
 		switch {
 		case err == nil:

@@ -1,0 +1,3 @@
+module started
+
+go 1.24
