@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/stretchr/testify/require"
 )
 
@@ -137,4 +138,18 @@ func TestNoGoogleAccount(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
 	_, _, err := Open(t.Context(), "gs://models/x")
 	require.ErrorContains(t, err, "none.json")
+}
+
+// TestAzureAnswers: an answer to a request without the header of the store comes from the server that
+// issues credentials. Without a request, it is taken for one of the store.
+func TestAzureAnswers(t *testing.T) {
+	answer := func(header string) error {
+		request := &http.Request{Header: http.Header{header: {"2026-01-01"}}}
+		return refused(&azcore.ResponseError{StatusCode: 403, ErrorCode: "Odd", RawResponse: &http.Response{Request: request}})
+	}
+	require.EqualError(t, answer("x-ms-version"), "403 Forbidden: Odd")
+	require.EqualError(t, answer("x-other"), "the login failed: 403 Forbidden: Odd")
+	require.EqualError(t, refused(&azcore.ResponseError{StatusCode: 403, ErrorCode: "Odd"}), "403 Forbidden: Odd")
+	require.Equal(t, 403, status(answer("x-ms-version")))
+	require.Zero(t, status(answer("x-other")), "this is not an answer of the store")
 }

@@ -171,11 +171,13 @@ func TestSplit(t *testing.T) {
 		"model.layers.12.mlp.experts.7.up": {"model.layers", 12, "mlp.experts.*.up", true},
 		"0.weight":                         {"", 0, "weight", true},
 		"h.5":                              {"h", 5, "", true},
+		"h.9.up":                           {"h", 9, "up", true},
+		"h.16777215":                       {"h", 1<<24 - 1, "", true},
 	} {
 		prefix, layer, module, ok := split(name)
 		require.Equal(t, want, []any{prefix, layer, module, ok}, name)
 	}
-	for _, name := range []string{"", "head.weight", "a.-1.b", "a.99999999999.b", "layer1.conv2"} {
+	for _, name := range []string{"", "head.weight", "a.-1.b", "a.99999999999.b", "a.16777216.b", "layer1.conv2"} {
 		_, _, _, ok := split(name)
 		require.False(t, ok, name)
 	}
