@@ -24,7 +24,8 @@ import (
 // those tests only that call its function.
 type together struct {
 	*runner
-	dir    string // temporary
+	dir    string     // temporary
+	mu     sync.Mutex // of log, while tests are recorded
 	log    io.Writer
 	suites map[string]*suite // by folder
 }
@@ -39,9 +40,10 @@ type suite struct {
 
 // A unitTest is a test, or a subtest of a slow test.
 type unitTest struct {
+	suite   *suite
 	pattern string // for -test.run
 	took    time.Duration
-	reached map[int]bool // the functions that it calls, by their numbers
+	reached map[int]bool // the functions that it calls, by their numbers; nil if the test fails
 }
 
 // batch limits the sum of the times of tests that run in one process, unless it is a single test.
@@ -59,7 +61,7 @@ func (r *runner) runTogether(log io.Writer, mutants []*mutant, report func(*muta
 		return err
 	}
 	defer os.RemoveAll(dir)
-	t := &together{r, dir, log, make(map[string]*suite)}
+	t := &together{runner: r, dir: dir, log: log, suites: make(map[string]*suite)}
 	inside, outside, err := switchable(mutants)
 	if err != nil {
 		return err
@@ -151,104 +153,120 @@ func (t *together) build(ctx context.Context, s *suite, overlay, binary string) 
 }
 
 // record runs every test without a mutant, and notes how long it takes and which functions it
-// calls. Tests that fail are left out, with a line in the log.
+// calls. Tests that fail are left out, with a line in the log. A slow test is then split into its
+// subtests.
 func (t *together) record() error {
-	others, err := regexp.Compile(t.tests)
+	tests, err := t.list()
 	if err != nil {
 		return err
 	}
-	for _, s := range t.sorted() {
-		if _, err := os.Stat(s.binary); errors.Is(err, os.ErrNotExist) {
-			continue // there are no tests
+	parts := make([][]*unitTest, len(tests))
+	err = t.each(len(tests), func(ctx context.Context, i int) error {
+		out, err := t.recordOne(ctx, tests[i])
+		if tests[i].took > t.split {
+			parts[i] = subtests(tests[i], out)
 		}
-		list := t.command(t.ctx, s.folder, t.dir, s.binary, "-test.list", "^(Test|Example|Fuzz)")
-		out, err := list.Output()
-		if err != nil {
-			return fmt.Errorf("the tests of %s: %w", s.folder, err)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	all := slices.Concat(parts...)
+	err = t.each(len(all), func(ctx context.Context, i int) error {
+		_, err := t.recordOne(ctx, all[i])
+		return err
+	})
+	for i, test := range tests {
+		s := test.suite
+		if test.reached == nil {
+			continue
 		}
-		names := strings.Fields(string(out))
-		if !s.own {
-			names = slices.DeleteFunc(names, func(name string) bool { return !others.MatchString(name) })
+		if failed := func(test *unitTest) bool { return test.reached == nil }; !slices.ContainsFunc(parts[i], failed) {
+			for _, part := range parts[i] {
+				maps.DeleteFunc(test.reached, func(function int, _ bool) bool { return part.reached[function] })
+			}
+			s.tests = append(s.tests, parts[i]...)
 		}
-		var mu sync.Mutex
-		err = t.each(len(names), func(ctx context.Context, i int) error {
-			tests, err := t.recordTest(ctx, s, names[i])
-			mu.Lock()
-			defer mu.Unlock()
-			s.tests = append(s.tests, tests...)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+		s.tests = append(s.tests, test) // for functions that no subtest calls
+	}
+	for _, s := range t.suites {
 		slices.SortFunc(s.tests, func(a, b *unitTest) int { return int(a.took - b.took) })
 	}
-	return nil
+	return err
 }
 
-// subtest matches the line of a subtest that has passed, one level below its test.
-var subtest = regexp.MustCompile(`(?m)^    --- PASS: \w+/(\S+) \(`)
-
-// recordTest records a test, or its subtests if it is slow and they can run one by one.
-func (t *together) recordTest(ctx context.Context, s *suite, name string) ([]*unitTest, error) {
-	whole, out, err := t.recordOne(ctx, s, "^"+name+"$")
-	if err != nil || whole == nil {
+// list returns the tests of all suites, those of parent folders first, which are the slowest.
+func (t *together) list() (tests []*unitTest, err error) {
+	others, err := regexp.Compile(t.tests)
+	if err != nil {
 		return nil, err
 	}
-	subtests := subtest.FindAllSubmatch(out, -1)
-	if whole.took < t.split || len(subtests) < 2 {
-		return []*unitTest{whole}, nil
+	suites := t.sorted()
+	slices.Reverse(suites)
+	for _, s := range suites {
+		if _, err := os.Stat(s.binary); errors.Is(err, os.ErrNotExist) {
+			continue // the folder has no tests
+		}
+		out, err := t.command(t.ctx, s.folder, t.dir, s.binary, "-test.list", "^(Test|Example|Fuzz)").Output()
+		if err != nil {
+			return nil, fmt.Errorf("the tests of %s: %w", s.folder, err)
+		}
+		for name := range strings.FieldsSeq(string(out)) {
+			if s.own || others.MatchString(name) {
+				tests = append(tests, &unitTest{suite: s, pattern: "^" + name + "$"})
+			}
+		}
 	}
-	var parts []*unitTest
-	var sum time.Duration
-	for _, match := range subtests {
-		pattern := whole.pattern
+	return tests, nil
+}
+
+// passed matches the line of a subtest, one level below its test.
+var passed = regexp.MustCompile(`(?m)^    --- PASS: \w+/(\S+) \(([0-9.]+s)\)$`)
+
+// subtests returns the subtests of a test by what it printed. It returns none if the test does
+// much outside of its subtests, which each of them would repeat.
+func subtests(test *unitTest, out []byte) (parts []*unitTest) {
+	outside := test.took
+	for _, match := range passed.FindAllSubmatch(out, -1) {
+		took, _ := time.ParseDuration(string(match[2]))
+		outside -= took
+		pattern := test.pattern
 		for element := range strings.SplitSeq(string(match[1]), "/") {
 			pattern += "/^" + regexp.QuoteMeta(element) + "$"
 		}
-		part, _, err := t.recordOne(ctx, s, pattern)
-		if err != nil {
-			return nil, err
-		}
-		if part != nil {
-			sum += part.took
-			parts = append(parts, part)
-		}
-		if part == nil || sum > 2*whole.took+t.slack {
-			return []*unitTest{whole}, nil // the parts depend on each other, or repeat much work
-		}
+		parts = append(parts, &unitTest{suite: test.suite, pattern: pattern})
 	}
-	for _, part := range parts {
-		for function := range part.reached {
-			delete(whole.reached, function)
-		}
+	if len(parts) < 2 || outside*time.Duration(len(parts)) > max(test.took, time.Second) {
+		return nil
 	}
-	return append(parts, whole), nil // the whole test for functions that no part calls
+	return parts
 }
 
-// recordOne runs the tests that match a pattern. It returns nil for a test that fails.
-func (t *together) recordOne(ctx context.Context, s *suite, pattern string) (*unitTest, []byte, error) {
+// recordOne runs a test, or a subtest. If that fails, took and reached stay zero.
+func (t *together) recordOne(ctx context.Context, test *unitTest) ([]byte, error) {
 	dir, err := os.MkdirTemp(t.dir, "record")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "reached")
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	began := time.Now()
-	result, out, err := t.runTests(ctx, s, s.binary, dir, pattern, 10*time.Minute)
+	result, out, err := t.runTests(ctx, test.suite, test.suite.binary, dir, test.pattern, 10*time.Minute)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if result != lived {
-		fmt.Fprintf(t.log, "left out: %s of %s, which without a mutant: %v\n", pattern, s.folder, result)
-		return nil, nil, nil
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		_, err := fmt.Fprintf(t.log, "left out: %s of %s, which without a mutant: %v\n", test.pattern, test.suite.folder, result)
+		return nil, err
 	}
-	test := &unitTest{pattern: pattern, took: time.Since(began)}
+	test.took = time.Since(began)
 	test.reached, err = numbersIn(file)
-	return test, out, err
+	return out, err
 }
 
 // tryChosen runs the tests that call the function of a mutant.
