@@ -36,10 +36,11 @@ func TestHoldsTensor(t *testing.T) {
 	sparse := &pickle.Object{Class: pickle.Global{Module: "torch._utils", Name: "_rebuild_sparse_tensor"}}
 	loop := &pickle.List{}
 	loop.Items = []any{loop, "text"}
-	deep := any(&pickle.List{})
-	for range maxDepth + 1 {
-		deep = &pickle.List{Items: []any{deep}}
+	nested := any(&pickle.List{})
+	for range maxDepth - 1 {
+		nested = &pickle.List{Items: []any{nested}}
 	}
+	deep := &pickle.List{Items: []any{nested}}
 	state := object("Namespace")
 	state.State = &pickle.Dict{Entries: []pickle.Entry{{Key: "w", Value: &tensor{}}}}
 	failed := object("f")
@@ -49,7 +50,7 @@ func TestHoldsTensor(t *testing.T) {
 		"tuple": pickle.Tuple{int64(1), &tensor{}}, "arguments": object("Weights", &tensor{}), "state": state,
 		"value": &pickle.Dict{Entries: []pickle.Entry{{Key: "x", Value: &tensor{}}}}, "key": &pickle.Dict{Entries: []pickle.Entry{{Key: object("K", &tensor{})}}},
 		"failed": failed, "deep": deep,
-		"-text": "text", "-nil": nil, "-object": object("Namespace", "x", pickle.Tuple{}), "-loop": loop, "-empty": pickle.Tuple{}, "-dict": &pickle.Dict{},
+		"-text": "text", "-nil": nil, "-object": object("Namespace", "x", pickle.Tuple{}), "-loop": loop, "-nested": nested, "-empty": pickle.Tuple{}, "-dict": &pickle.Dict{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		f := must(flatten(dict{"", &pickle.Dict{}}, newOperation()))

@@ -72,6 +72,20 @@ func TestFolders(t *testing.T) {
 	require.ErrorContains(t, err, `pytorch_model-00002-of-00002.bin: entry "complex": safetensors has no dtype for torch.complex128`)
 }
 
+// TestSkipInBrokenIndex: an index that is refused stays refused, even if entries of its files were
+// skipped.
+func TestSkipInBrokenIndex(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/folders/shards")))
+	name := filepath.Join(dir, "pytorch_model.bin.index.json")
+	index := strings.Replace(string(must(os.ReadFile(name))), `"weight_map": {`, `"weight_map": {"absent": "pytorch_model-00002-of-00002.bin",`, 1)
+	require.NoError(t, os.WriteFile(name, []byte(index), 0o666))
+	var skipped []string
+	_, err := Opener{Skip: func(name string, _ error) { skipped = append(skipped, name) }}.Open(dir)
+	require.ErrorContains(t, err, `"absent"`)
+	require.Equal(t, []string{"complex"}, skipped)
+}
+
 // TestFindModel: which file of a folder is opened.
 func TestFindModel(t *testing.T) {
 	for name, test := range map[string]struct {

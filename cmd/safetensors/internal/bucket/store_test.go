@@ -166,6 +166,7 @@ func TestAnswers(t *testing.T) {
 		{"perhaps another region", "s3", head, "URL/x: 400 Bad Request", []http.HandlerFunc{says(400, "")}},
 		{"the region of a bucket of others", "s3", head, "URL/x: permission denied: 403 Forbidden",
 			[]http.HandlerFunc{says(403, "", "X-Amz-Bucket-Region", "eu-central-1")}},
+		{"no size", "s3 azblob", head, "URL/x: the answer does not contain the size", []http.HandlerFunc{says(200, "")}},
 		{"no upload is begun", "s3", write, "URL/x: permission denied: 403 Forbidden", []http.HandlerFunc{says(403, "")}},
 		{"the request that aborts an upload without a name would delete the object", "s3", write, "URL/x: the answer does not name the upload",
 			[]http.HandlerFunc{says(200, "<R></R>")}},
