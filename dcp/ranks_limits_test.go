@@ -1,7 +1,11 @@
 package dcp
 
 import (
+	"encoding/binary"
+	"fmt"
+	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pickle"
@@ -114,4 +118,23 @@ func TestMaxMeshKept(t *testing.T) {
 	first := must(m.intern([]int{2}, []int32{0, 1}))
 	require.Same(t, first, must(m.intern([]int{2}, []int32{0, 1})))
 	require.ErrorContains(t, errorOf(m.intern([]int{1}, []int32{0})), "the meshes of all tensors have too many ranks")
+}
+
+// TestRankNameLength: names of tensors in the files of ranks have at most as many bytes as those of a
+// .metadata.
+func TestRankNameLength(t *testing.T) {
+	for _, n := range []int{maxName, maxName + 1} {
+		name := "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) + strings.Repeat("n", n)
+		files := make(fstest.MapFS)
+		for rank := range 2 {
+			p := &rankPickle{}
+			files[fmt.Sprintf("model_rank_%d.pt", rank)] = p.file(dict(name, p.floats(0, 3)))
+		}
+		_, err := OpenFS(files, ".")
+		if n == maxName {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "a name of 1001 bytes, at most 1000 are read")
+		}
+	}
 }
