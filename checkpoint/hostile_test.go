@@ -108,7 +108,7 @@ func TestManyCopies(t *testing.T) {
 	found, err := checkpoint.Check(fsys, ".")
 	require.NoError(t, err)
 	require.Equal(t, checkpoint.Copies, found[0].Rule)
-	require.Contains(t, found[0].Text, fmt.Sprintf("and %d more", n-1))
+	require.Contains(t, found[0].Text, fmt.Sprintf("the tensor \"t0\" and %d more", n-1))
 	for name, opens := range fsys.opens {
 		require.LessOrEqual(t, opens, 3, name)
 	}

@@ -168,6 +168,9 @@ func TestTiedHeads(t *testing.T) {
 			require.Contains(t, found[0], `the tensor "lm_head.weight" differs (only one of them has it)`)
 		}
 	}
+	requireFaults(t, files(map[string]string{
+		"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": weights(t, map[string]float32{embedding: 1, head: 1}),
+	}))
 }
 
 // TestTiedTensors: a tensor that only files of torch.save have is compared with the tensors of its shape in both

@@ -180,3 +180,18 @@ func TestManyStacks(t *testing.T) {
 		require.Len(t, found, want, "%d stacks", n)
 	}
 }
+
+// TestManyLayers: the missing tensors of the first 10,000 layers are counted, even if a config has more layers.
+func TestManyLayers(t *testing.T) {
+	names := []string{"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
+	for _, part := range strings.Fields("input_layernorm post_attention_layernorm self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj mlp.gate_proj mlp.up_proj mlp.down_proj") {
+		names = append(names, "model.layers.0."+part+".weight")
+	}
+	for layers, more := range map[int]int{10_000: 9*9999 - 1, 10_002: 9*10_000 - 1} {
+		found := check(t, files(map[string]string{
+			"config.json": fmt.Sprintf(`{"model_type":"llama","num_hidden_layers":%d}`, layers), "model.safetensors": weightsOf(t, names...),
+		}))
+		require.Len(t, found, 1)
+		require.Contains(t, found[0], fmt.Sprintf(`the tensor "model.layers.1.input_layernorm.weight" and %d more`, more))
+	}
+}

@@ -195,6 +195,7 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 5, 4), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "their shapes do not fit"},
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": f(safetensors.F32, 4, 3)}, `{}`, "their shapes do not fit"},
 		{f(safetensors.F32, 4, 5, 1), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "expected matrices"},
+		{f(safetensors.F32, 4), checkpoint{module + ".lora_A.weight": f(safetensors.F32, 2, 5, 1), module + ".lora_B.weight": b}, `{}`, "expected matrices"},
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": codes, module + ".lora_B.weight": f(safetensors.F32, 4, 4)}, `{}`, `lora_A.weight" is I8 [4,5], expected floats`},
 		{codes, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "the base has I8 [4,5]; an adapter is added to F32, F16 and BF16"},
 		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.model.layers.0.q_proj.weight": a}, `{}`, "it is F32 [2,5], that of the base is F32 [4,5]"},

@@ -97,6 +97,13 @@ func TestLoRAOfExpertsErrors(t *testing.T) {
 		require.ErrorContains(t, err, "expected floats")
 	}
 
+	for _, d := range []safetensors.DType{safetensors.F64, safetensors.I8} {
+		base := must(safetensors.NewTensorFunc(d, []int{3, 5, 4}, func([]byte) error { return nil }))
+		factors := checkpoint{experts + ".lora_A.weight": f(6, 4), experts + ".lora_B.weight": f(5, 6)}
+		_, err := LoRA(checkpoint{"mlp.experts.up": base}, factors, []byte(`{"target_parameters": ["mlp.experts.up"], "r": 2}`))
+		require.ErrorContains(t, err, "an adapter is added to F32, F16 and BF16")
+	}
+
 	// A fifth tensor of the same module would make too many orders.
 	base, more, at := checkpoint{}, checkpoint{}, experts
 	var names []string

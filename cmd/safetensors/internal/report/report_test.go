@@ -500,3 +500,30 @@ func TestRest(t *testing.T) {
 	c := compared(map[string]float64{"x": 0.05, "y": 0.02, "z": 0})
 	require.Equal(t, "≠|F32 [100]|same\t=|F32 [100]|same\n1\t0\ty\t@0\t2.0 %~0.02\t25\t25.0 %~0.25\t0\t\n2\t0\tz\t@1\n", restOfComparison(c.Pairs, []int{0, 1}, 1).Text)
 }
+
+// TestRestLimit: the lines of tensors and of rows that are listed elsewhere count towards the limit.
+func TestRestLimit(t *testing.T) {
+	line := len("1\t0\tx\tcell\n")
+	for listed, lost := range []int{0, 1} {
+		w := &restWriter{size: maxRest - line - 1} // room for less than the line of a row
+		if listed == 0 {
+			w.size++
+		} else {
+			w.listed()
+		}
+		w.add(1, "x", "cell")
+		require.Equal(t, lost, w.lost)
+	}
+}
+
+// TestGroups: a box is divided if it is large enough, and at least 14 wide and high.
+func TestGroups(t *testing.T) {
+	tensors := []Tensor{{Name: "a.x", Bytes: 1}, {Name: "a.y", Bytes: 1}}
+	for height, want := range map[float64]bool{14: true, 13.9: false, 13: false} {
+		for _, r := range []rect{{0, 0, 1000, height}, {0, 0, height, 1000}} {
+			d := &drawing{layout: layouts[0], tensors: tensors, kinds: []dtype{{}}}
+			d.place(d.node(pattern.Tree(namesOf(tensors), maxDepth)), r)
+			require.Equal(t, want, d.boxes[0].Group, "%v", r)
+		}
+	}
+}
