@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -228,4 +229,22 @@ func torchFileIn(t *testing.T, key string, values map[string]float32) string {
 	add("a/data.pkl", []byte(pickle+end))
 	require.NoError(t, w.Close())
 	return b.String()
+}
+
+// TestManyAliases: names that the metadata lists as other names of tensors need no comparison with the files of
+// torch.save, so that their number has no limit.
+func TestManyAliases(t *testing.T) {
+	values, metadata := map[string]float32{"x": 1}, make(map[string]string)
+	for i := range 101 {
+		values[fmt.Sprint("y", i)] = 1
+		metadata[fmt.Sprint("y", i)] = "x"
+	}
+	x, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 1})
+	require.NoError(t, err)
+	for _, metadata := range []map[string]string{metadata, nil} {
+		var b bytes.Buffer
+		require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{"x": x}, metadata))
+		found := check(t, files(map[string]string{"config.json": "{}", "model.safetensors": b.String(), "pytorch_model.bin": torchFile(t, values)}))
+		require.Equal(t, metadata == nil, len(found) > 0, "%v", found)
+	}
 }

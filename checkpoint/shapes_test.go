@@ -195,3 +195,16 @@ func TestManyLayers(t *testing.T) {
 		require.Contains(t, found[0], fmt.Sprintf(`the tensor "model.layers.1.input_layernorm.weight" and %d more`, more))
 	}
 }
+
+// TestShapeText: a finding about a shape has a word for each length that the config does not determine. A part of a
+// config is judged if at most three other parts contain it.
+func TestShapeText(t *testing.T) {
+	model, _ := shaped(t, gpt2)
+	model["wte.weight"] = zeros(t, 11, 9)
+	config := `{"model_type":"gpt2","n_embd":8,"n_head":2,"n_layer":2,"n_positions":10}`
+	for depth := range 5 {
+		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
+		require.Equal(t, depth < 4, strings.Contains(strings.Join(found, "\n"), "has the shape [any 8], but it has [11 9]"), "depth %d: %v", depth, found)
+		config = `{"part":` + config + `}`
+	}
+}

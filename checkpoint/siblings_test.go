@@ -115,8 +115,12 @@ func TestLostSiblings(t *testing.T) {
 		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
 		require.Len(t, found, 1, "%s without %s", c.model, c.lost)
 		require.Contains(t, found[0], strings.TrimSuffix(strings.Fields(c.lost)[len(strings.Fields(c.lost))-1], ".up.weight"))
+		require.Equal(t, strings.HasSuffix(c.lost, ".a.o.weight"), strings.Contains(found[0], "its bias is there"), found[0])
 	}
 	whole := layersOf(t, 6, hybrids["alike"])
+	for _, name := range []string{"first.0.x.weight", "first.1.x.weight"} { // a stack that is too small to be judged
+		whole[name] = zeros(t, 2, 2)
+	}
 	for _, hole := range []string{"model.layers.2."} {
 		maps.DeleteFunc(whole, func(name string, _ safetensors.Tensor) bool { return strings.HasPrefix(name, hole) })
 		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, whole)}))
@@ -483,4 +487,20 @@ func TestWeightsBelow(t *testing.T) {
 	}
 	require.Empty(t, check(t, files(map[string]string{"config.json": config, "sub/any.safetensors": packed})))
 	require.Empty(t, check(t, files(map[string]string{"config.json": "{}", "sub/model.safetensors": packed})))
+}
+
+// TestLettersAreNoNumbers: a module whose name is a letter does not count as one of numbered modules.
+func TestLettersAreNoNumbers(t *testing.T) {
+	model := make(map[string]safetensors.Tensor)
+	for _, name := range strings.Fields("x.0.u.weight x.0.u.bias x.1.u.weight x.1.u.bias x.a.u.weight") {
+		model[name] = zeros(t, 2, 2)
+	}
+	fsys := func() map[string]string {
+		return map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, model)}
+	}
+	require.Empty(t, check(t, files(fsys())))
+	model["x.2.u.weight"] = zeros(t, 2, 2)
+	found := check(t, files(fsys()))
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], `"x.2.u.bias"`)
 }

@@ -164,6 +164,8 @@ func TestAnswers(t *testing.T) {
 		{"another region", "s3", head, "URL/x: 301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1",
 			[]http.HandlerFunc{says(301, "", "X-Amz-Bucket-Region", "eu-central-1", "Location", "http://127.0.0.1:1")}},
 		{"perhaps another region", "s3", head, "URL/x: 400 Bad Request", []http.HandlerFunc{says(400, "")}},
+		{"another region, in a bad request", "s3", head, "URL/x: 400 Bad Request; the bucket is in another region, add ?region=eu-central-1",
+			[]http.HandlerFunc{says(400, "", "X-Amz-Bucket-Region", "eu-central-1")}},
 		{"the region of a bucket of others", "s3", head, "URL/x: permission denied: 403 Forbidden",
 			[]http.HandlerFunc{says(403, "", "X-Amz-Bucket-Region", "eu-central-1")}},
 		{"no size", "s3 azblob", head, "URL/x: the answer does not contain the size", []http.HandlerFunc{says(200, "")}},

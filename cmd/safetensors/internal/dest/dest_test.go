@@ -18,6 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/rclone/gofakes3"
 	"github.com/rclone/gofakes3/s3mem"
@@ -265,4 +266,16 @@ func TestFlushFails(t *testing.T) {
 		}()
 		require.Equal(t, map[bool]string{false: "name", true: "temp"}[opens], string(must(os.ReadFile(name))))
 	}
+}
+
+// TestParseTerminal: a file is not written to a terminal. The device ptmx of Linux is one.
+func TestParseTerminal(t *testing.T) {
+	f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil || !term.Is(f) {
+		t.Skip("there is no terminal")
+	}
+	defer f.Close()
+	_, err = Parse(t.Context(), "-", f, 0)
+	require.ErrorAs(t, err, new(UsageError))
+	require.ErrorContains(t, err, "standard output is a terminal")
 }

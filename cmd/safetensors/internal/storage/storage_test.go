@@ -46,6 +46,12 @@ func TestTreeNames(t *testing.T) {
 	require.NoError(t, tree.list("."))
 }
 
+// TestTreeOfInvalidName: a name that is not one of this machine is refused, and does not stand for the current folder.
+func TestTreeOfInvalidName(t *testing.T) {
+	_, err := (&Session{Context: t.Context()}).Tree("file://host/x", false, func(string) bool { return false })
+	require.ErrorContains(t, err, "is on another host")
+}
+
 // TestEncodedTree: a sum of what a server has compressed would not be that of the file.
 func TestEncodedTree(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
