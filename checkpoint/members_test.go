@@ -170,7 +170,7 @@ func TestTiedHeads(t *testing.T) {
 		}
 	}
 	requireFaults(t, files(map[string]string{
-		"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": weights(t, map[string]float32{embedding: 1, head: 1}),
+		"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": weightsOf(t, embedding, head),
 	}))
 }
 
