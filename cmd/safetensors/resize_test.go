@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,5 +36,29 @@ func TestResizeConfig(t *testing.T) {
 			}
 			require.JSONEq(t, c.want, string(got))
 		})
+	}
+}
+
+// TestResize: all tensors with a row for each token have the same new number of rows.
+func TestResize(t *testing.T) {
+	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+	for _, c := range []struct {
+		rows  map[string][2]int
+		head  int
+		fault string
+	}{
+		{nil, 4, ""},
+		{map[string][2]int{embedding: {4, 5}}, 5, ""},
+		{map[string][2]int{embedding: {4, 5}}, 4, `its embeddings have 5 rows, 1 more than the base, where "lm_head.weight" stays at 4 rows`},
+		{map[string][2]int{embedding: {4, 5}, head: {4, 6}}, 6, "but 6 rows of other embeddings"},
+		{map[string][2]int{"model.norm.weight": {4, 5}}, 4, "only embeddings can grow"},
+	} {
+		w := new(copyJob)
+		err := w.resize(&merge.Adapted{Rows: c.rows, Tensors: map[string]safetensors.Tensor{head: counting(t, c.head, 2)}})
+		if c.fault == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.fault)
+		}
 	}
 }

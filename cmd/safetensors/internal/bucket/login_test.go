@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 )
 
@@ -152,4 +153,13 @@ func TestAzureAnswers(t *testing.T) {
 	require.EqualError(t, refused(&azcore.ResponseError{StatusCode: 403, ErrorCode: "Odd"}), "403 Forbidden: Odd")
 	require.Equal(t, 403, status(answer("x-ms-version")))
 	require.Zero(t, status(answer("x-other")), "this is not an answer of the store")
+}
+
+// TestSums: parts for Amazon have a CRC-32, which Google does not support.
+func TestSums(t *testing.T) {
+	for scheme, want := range map[string]*string{"s3": aws.String("jNwWgw=="), "gs": nil} {
+		fresh(t)
+		b, _ := at(t, scheme, "http://127.0.0.1:1", "x")
+		require.Equal(t, want, b.store.(s3Store).sum([]byte("x")), scheme)
+	}
 }
