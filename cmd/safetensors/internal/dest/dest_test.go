@@ -195,7 +195,7 @@ func TestParse(t *testing.T) {
 	for name, want := range map[string]Destination{
 		"-": stream{io.Discard}, "x.safetensors": single{name: "x.safetensors", format: format.Safetensors}, "x": folder{name: "x"},
 		"file:///x.safetensors": single{name: filepath.FromSlash("/x.safetensors"), format: format.Safetensors}, "file:///x": folder{name: filepath.FromSlash("/x")},
-		"llama-3.1": folder{name: "llama-3.1"}, "x/": folder{name: "x/"}, "x.npz": single{name: "x.npz", format: format.ByName("x.npz")},
+		"llama-3.1": folder{name: "llama-3.1"}, "x.nz": folder{name: "x.nz"}, "x/": folder{name: "x/"}, "x.npz": single{name: "x.npz", format: format.ByName("x.npz")},
 	} {
 		require.Equal(t, want, must(Parse(t.Context(), name, io.Discard, 0)))
 	}
