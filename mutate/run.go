@@ -147,8 +147,8 @@ func (r *runner) writeOverlay(dir string, m *mutant) (overlay string, err error)
 		os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, name, changed), 0o666))
 }
 
-// command returns a command that runs in a folder of the repository with limited memory. Its end
-// is the end of the processes that it started.
+// command returns a command that runs in a folder of the repository with limited memory, in a process
+// group of its own. If ctx is done, the whole group is killed.
 func (r *runner) command(ctx context.Context, folder, temp string, args ...string) *exec.Cmd {
 	args = append([]string{"-c", `ulimit -d "$0" && exec "$@"`, strconv.Itoa(mostMemory >> 10)}, args...)
 	c := exec.CommandContext(ctx, "sh", args...)

@@ -17,10 +17,11 @@ import (
 	"strings"
 )
 
-// switchFile is added to every package with mutants. A program chooses its mutant by the name of
-// the folder that it is in, as its environment may be cleared: the tests of the command start
-// themselves as the command. In a folder with a file named reached, it appends to that file the
-// number of every changed function that is called.
+// switchFile is a file that the overlay adds to every package with mutants. The name of the folder
+// that contains the program is the number of the mutant. An environment variable would not do: the
+// tests of the command start their own program again, with an environment of their own. If the
+// folder has a file named reached, the program appends to it the number of every changed function
+// that is called.
 const switchFile = `package %s
 
 import (
@@ -69,8 +70,8 @@ func mutantReach(function int) {
 }
 `
 
-// A switched mutant is one of several that are compiled together. Its function has a case for
-// it, which the number chooses, from 1 on.
+// A switched mutant is one of several that are compiled together. Its number, from 1 on, chooses
+// its case in the switch of its function.
 type switched struct {
 	*mutant
 	number   int
@@ -131,8 +132,8 @@ func labelled(body *ast.BlockStmt) (found bool) {
 	return found
 }
 
-// writeSwitched writes an overlay to a folder in which every function has a case for each of its
-// mutants. All of them are of files in root.
+// writeSwitched writes an overlay to dir in which every function has a case for each of its mutants.
+// root is the folder of the repository.
 func writeSwitched(root, dir string, mutants []*switched) (overlay string, err error) {
 	replace := make(map[string]string)
 	put := func(file string, text []byte) (name string) {
@@ -208,12 +209,12 @@ func rewrite(mutants []*switched) []byte {
 	return out.Bytes()
 }
 
-// compileError matches the place of an error.
+// compileError matches the file and the line of an error.
 var compileError = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: `)
 
-// broken returns the mutants that an error of the compiler lies in, by what it printed in a
-// folder. An error at the end of a function is one of a missing return, and may be that of any mutant
-// of the function.
+// broken returns the mutants that do not compile, given the output of the compiler, which ran in
+// folder. An error at the end of a function reports a missing return. It does not show which case
+// lacks it, so broken returns all mutants of that function.
 func broken(out []byte, folder string, mutants []*switched) (found []*switched) {
 	for _, match := range compileError.FindAllStringSubmatch(string(out), -1) {
 		name, line := match[1], 0
@@ -230,7 +231,7 @@ func broken(out []byte, folder string, mutants []*switched) (found []*switched) 
 	return found
 }
 
-// numbersIn reads a file that the switch wrote.
+// numbersIn reads the numbers of functions in a file named reached.
 func numbersIn(name string) (map[int]bool, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// together compiles all mutants into the same test programs (switch.go), and runs each mutant with
-// those tests only that call its function.
+// A together compiles all mutants into the same test programs (switch.go), and runs each mutant with
+// only those tests that call its function.
 type together struct {
 	*runner
 	dir    string     // temporary
@@ -53,7 +53,7 @@ const batch = 3 * time.Second
 func (r *runner) runTogether(log io.Writer, mutants []*mutant, report func(*mutant, outcome)) (err error) {
 	defer func() {
 		if err != nil {
-			err = cmp.Or(r.ctx.Err(), err) // not that of a command, which is killed
+			err = cmp.Or(r.ctx.Err(), err) // after an interrupt, err is that of a killed command
 		}
 	}()
 	dir, err := os.MkdirTemp("", "mutate")
