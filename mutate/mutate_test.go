@@ -132,11 +132,11 @@ func outputOf(t *testing.T, o options) string {
 }
 
 // TestTogether has mutants that only subtests or other processes reach, mutants that cannot be
-// switched, a missing return, and a test that fails without a mutant.
+// switched, one in a function that is called before main, a missing return, and a test that fails without a mutant.
 func TestTogether(t *testing.T) {
 	out := outputOf(t, options{
 		files:    []string{"started/*.go"},
-		match:    regexp.MustCompile(`(?m)^\+( const limit = 4| return 2 / n| return 3 \* limit| for n >= 1 {| func Uncalled.* 8 })?$`),
+		match:    regexp.MustCompile(`(?m)^\+( const limit = 4| return 2 / n| return 3 \* limit| for n >= 1 {| func Uncalled.* 8 }| func first.* 6 })?$`),
 		parallel: 1,
 		verbose:  true,
 		together: true,
@@ -148,7 +148,12 @@ started/started.go Last
 +
 
 left out: ^TestUnrecorded$ of started, which without a mutant: killed
-3 mutants together, 3 alone, 8 tests
+4 mutants together, 3 alone, 9 tests
+killed: started/early.go:6
+started/early.go first
+- func first() int { return 5 }
++ func first() int { return 6 }
+
 killed: started/started.go:10
 started/started.go Twice
 - return 2 * limit
@@ -179,8 +184,8 @@ started/started.go Once
 - n--
 +
 
-7 of 20 mutants, seed 0,
-4 killed, 1 lived, 1 did not compile, 1 timed out
+8 of 22 mutants, seed 0,
+5 killed, 1 lived, 1 did not compile, 1 timed out
 `, out)
 }
 

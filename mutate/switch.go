@@ -31,24 +31,22 @@ import (
 	"sync/atomic"
 )
 
-var (
-	mutantChosen int
-	mutantRecord string
-	mutantSeen   [%d]atomic.Bool
-	_            = mutantInit()
-)
+// Go initializes these variables before those whose initial values come from changed functions.
+var mutantChosen, mutantRecord = mutantInit()
 
-func mutantInit() bool {
+var mutantSeen [%d]atomic.Bool
+
+func mutantInit() (number int, record string) {
 	program, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
 	folder := filepath.Dir(program)
 	if _, err := os.Stat(filepath.Join(folder, "reached")); err == nil {
-		mutantRecord = filepath.Join(folder, "reached")
+		record = filepath.Join(folder, "reached")
 	}
-	mutantChosen, _ = strconv.Atoi(filepath.Base(folder))
-	return true
+	number, _ = strconv.Atoi(filepath.Base(folder))
+	return number, record
 }
 
 func mutantAt(function int) int {

@@ -37,6 +37,12 @@ func TestOnce(t *testing.T) {
 	}
 }
 
+func TestEarly(t *testing.T) {
+	if early != 5 {
+		t.Error(early)
+	}
+}
+
 // TestUnrecorded fails while the calls of tests are recorded.
 func TestUnrecorded(t *testing.T) {
 	program, _ := os.Executable()
