@@ -191,11 +191,15 @@ func WriteFile(name string, write func(io.Writer) error) error {
 
 // Replaced returns the name of the file that a new file replaces if it is written to name. If name is a
 // symbolic link, that is the target of the link: the link stays, as with cp of Unix. Otherwise it is
-// name. A link is an error if its target is missing or is not a regular file, such as a device.
+// name. A link is an error if its target is missing, is not a regular file, such as a device, or is a blob
+// in the cache of a hub: the name of a blob is the sum of its content, on which other programs rely.
 func Replaced(name string) (string, error) {
 	info, err := os.Lstat(name)
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		return name, nil // creating the file returns the error of Lstat again, if it matters
+	}
+	if link, err := os.Readlink(name); err == nil && osfile.IsBlob(filepath.ToSlash(link)) {
+		return "", fmt.Errorf("%s is a link to a file in the cache of a hub, which must not change: write to another file, or remove the link", term.Name(name))
 	}
 	target, err := filepath.EvalSymlinks(name)
 	if errors.Is(err, fs.ErrNotExist) {
