@@ -183,10 +183,7 @@ var classHeads = map[string][]string{
 // labelText returns the text of a finding if the head of a classification model does not have one row for each label
 // in the config. If the config lists no labels, there are 2.
 func (d *directory) labelText(config *modelConfig, s *set) []string {
-	if len(config.Architectures) == 0 || config.Remote {
-		return nil
-	}
-	class := config.Architectures[0]
+	class := config.class()
 	if !strings.HasSuffix(class, "ForSequenceClassification") && !strings.HasSuffix(class, "ForTokenClassification") && !strings.HasSuffix(class, "ForImageClassification") {
 		return nil
 	}
@@ -246,10 +243,7 @@ func (s *set) hasPart(parts ...string) bool {
 // classText returns the text of a finding if the class in the config has a head of its own, but the head is not stored:
 // no tensor has one of the names that classHeads lists for the class.
 func (d *directory) classText(config *modelConfig, s *set) []string {
-	if len(config.Architectures) == 0 || config.Remote {
-		return nil
-	}
-	class := config.Architectures[0]
+	class := config.class()
 	for ending, parts := range classHeads {
 		if strings.HasSuffix(class, ending) && !s.hasPart(parts...) {
 			return []string{fmt.Sprintf("the class %s, but no tensor is of its head: programs set it at random", quoted(class))}
@@ -259,11 +253,13 @@ func (d *directory) classText(config *modelConfig, s *set) []string {
 }
 
 // partText returns the text of a finding if no tensor belongs to a part that typeHeads lists for the class in the config.
+// It does not judge modules of sentence-transformers, which loads the base model only: some of them have the config of the
+// model from which they were trained.
 func (d *directory) partText(config *modelConfig, s *set) []string {
-	if len(config.Architectures) == 0 || config.Remote {
+	class := config.class()
+	if d.has(modulesFile) || d.has(moduleConfigFile) {
 		return nil
 	}
-	class := config.Architectures[0]
 	for _, h := range typeHeads {
 		if slices.Contains(h.types, config.Type) && slices.ContainsFunc(h.endings, func(ending string) bool { return strings.HasSuffix(class, ending) }) && !s.hasPart("."+h.part) && (h.or == "" || !s.hasPart("."+h.or)) {
 			return []string{fmt.Sprintf("the class %s, but no tensor has a name with %q: programs set that part of the model at random", quoted(class), h.part)}

@@ -20,9 +20,9 @@ func loadedDType(name string) (d safetensors.DType, ok bool) {
 
 // judgeDType notes the dtype in the config if converting a tensor to it would round an element. Then programs that
 // convert to this dtype get different numbers from programs that do not. If the model has tensors of this dtype,
-// judgeDType ignores those that transformers may keep in F32. Without a dtype in the config, it takes the one that
-// transformers takes, which is that of the first tensor. It converts only tensors of at most 1 MiB, up to 16 MiB in
-// all.
+// judgeDType ignores those that transformers may keep in F32, and does not judge unknown architectures: hybrid models
+// store norms and states in F32 on purpose. Without a dtype in the config, it takes the one that transformers takes,
+// which is that of the first tensor. It converts only tensors of at most 1 MiB, up to 16 MiB in all.
 func (d *directory) judgeDType(config *modelConfig, s *set) error {
 	named, _ := config.DType.(string)
 	if named == "" {
@@ -37,7 +37,7 @@ func (d *directory) judgeDType(config *modelConfig, s *set) error {
 		return nil
 	}
 	mixed, ofVariant := d.hasDType(s, want)
-	if ofVariant {
+	if ofVariant || mixed && named != "" && config.Type != "" && !isKnown(config.Type) {
 		return nil
 	}
 	files := make(map[string][]string)
@@ -103,7 +103,7 @@ func (d *directory) hasDType(s *set, want safetensors.DType) (has, other bool) {
 
 // wideNames are parts of the names of tensors that transformers keeps in F32 in some models, whatever dtype the config
 // specifies: routers, the state of Mamba, the output of a block of T5.
-var wideNames = []string{"gate.weight", "correction_bias", "expert_bias", "sinks", "dt_bias", "A_log", ".wo.", "query_tokens", "qformer", "embed_positions", "time_decay", "time_first", "indexer."}
+var wideNames = []string{"gate.weight", "correction_bias", "expert_bias", "sinks", "dt_bias", "A_log", "mixer.D", ".wo.", "query_tokens", "qformer", "embed_positions", "time_decay", "time_first", "indexer."}
 
 func mayStayWide(name string) bool {
 	return slices.ContainsFunc(wideNames, func(part string) bool { return strings.Contains(name, part) })

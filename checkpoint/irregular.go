@@ -10,7 +10,7 @@ import (
 
 // sideConfigs are the names of configs that libraries need to open the files beside them, but that do not describe
 // tensors.
-var sideConfigs = []string{schedulerFile, "sentence_bert_config.json", "config_sentence_transformers.json"}
+var sideConfigs = []string{schedulerFile, moduleConfigFile, "config_sentence_transformers.json"}
 
 // configNames are the names of the files that are read, other than weights and indexes.
 var configNames = append([]string{configFile, adapterConfigFile, modulesFile, pipelineFile, "quantize_config.json", "quant_config.json", "hf_quant_config.json"}, sideConfigs...)

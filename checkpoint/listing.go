@@ -17,7 +17,8 @@ import (
 const (
 	configFile        = "config.json"
 	adapterConfigFile = "adapter_config.json"
-	modulesFile       = "modules.json" // list of the modules of sentence-transformers, in order
+	modulesFile       = "modules.json"              // list of the modules of sentence-transformers, in order
+	moduleConfigFile  = "sentence_bert_config.json" // config of a module of sentence-transformers that is a model of transformers
 	schedulerFile     = "scheduler_config.json"
 	pipelineFile      = "model_index.json" // list of the components of a pipeline of diffusers
 	itemMetadata      = "metadata.pkl"     // table of torch_checkpointing

@@ -52,6 +52,15 @@ func (m *modelConfig) parse(text []byte) error {
 	return nil
 }
 
+// class returns the class of transformers that the config names, or "" if there is none, or if its code is in the
+// repository.
+func (m *modelConfig) class() string {
+	if len(m.Architectures) == 0 || m.Remote {
+		return ""
+	}
+	return m.Architectures[0]
+}
+
 // isDense reports whether the config is that of a Dense module of sentence-transformers.
 func (m *modelConfig) isDense() bool {
 	return m.Type == "" && m.Class == "" && m.InFeatures != nil && m.OutFeatures != nil && m.Bias != nil && m.Activation != nil

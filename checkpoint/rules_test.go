@@ -101,6 +101,7 @@ func TestConfigRules(t *testing.T) {
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, equal), "config.json": `{"tie_word_embeddings":true}`})))
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, with("x")), "config.json": `{"dtype":"bfloat16"}`})), "BF16 has the numbers")
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, router), "config.json": `{"dtype":"bfloat16"}`})), "routers stay F32")
+	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, mixed), "config.json": `{"dtype":"bfloat16","model_type":"new"}`})), "an unknown architecture")
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, tenth), "model.bf16.safetensors": written(t, map[string]safetensors.Tensor{"x": narrow}), "config.json": `{"dtype":"bfloat16"}`})), "the config of a variant")
 	require.Empty(t, check(t, files(map[string]string{"model.safetensors": written(t, with(embedding)), "config.json": `{"vocab_size":7}`})), "a config of another library")
 }
@@ -231,5 +232,11 @@ func TestClassHeads(t *testing.T) {
 			found := strings.Join(check(t, files(map[string]string{"config.json": "{" + c.config + "}", "model.safetensors": weights(t, map[string]float32{c.rest: 1, more: 2})})), "; ")
 			require.Equal(t, want, strings.Contains(found, "says the class"), "%s with %s: %s", c.config, more, found)
 		}
+	}
+	for _, name := range []string{"modules.json", "sentence_bert_config.json"} {
+		model := map[string]string{"config.json": `{"model_type":"mpnet","architectures":["MPNetForMaskedLM"]}`, "model.safetensors": weights(t, map[string]float32{"x": 1})}
+		require.Contains(t, strings.Join(check(t, files(model)), "; "), "says the class")
+		model[name] = map[string]string{"modules.json": `[{"path":"","type":"sentence_transformers.models.Transformer"}]`, "sentence_bert_config.json": "{}"}[name]
+		require.NotContains(t, strings.Join(check(t, files(model)), "; "), "says the class", name)
 	}
 }

@@ -103,9 +103,9 @@ func misplaced(config *modelConfig, s *set) (name string) {
 }
 
 // judgeNested notes a file of torch.save whose tensors are all in a dict within its dict, such as "state_dict". Open finds
-// them there, and the libraries that open a model under this name do not.
+// them there, and the libraries that open a model under this name do not. The code of a repository may look anywhere.
 func (d *directory) judgeNested(config *modelConfig) error {
-	if (config.Type == "" || len(config.Architectures) == 0) && config.Class == "" && !d.has(adapterConfigFile) {
+	if config.Remote || (config.Type == "" || len(config.Architectures) == 0) && config.Class == "" && !d.has(adapterConfigFile) {
 		return nil
 	}
 	for _, s := range d.sets {

@@ -58,5 +58,6 @@ func TestNested(t *testing.T) {
 		require.Empty(t, check(t, files(model)), c.file)
 	}
 	require.Empty(t, check(t, files(map[string]string{"config.json": ours, "any.pt": nested})))
+	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"],"auto_map":{}}`, "pytorch_model.bin": nested})), "code in the repository")
 	require.Empty(t, check(t, files(map[string]string{"config.json": ours, "model.safetensors": weights(t, values), "pytorch_model.bin": nested})), "libraries open the other one")
 }
