@@ -18,14 +18,6 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// These are the names of a model's files that transformers, peft and diffusers use.
-const (
-	modelFile   = "pytorch_model.bin"
-	indexSuffix = ".index.json"
-	adapterFile = "adapter_model.bin"
-	diffuseFile = "diffusion_pytorch_model.bin"
-)
-
 // endings are the endings of files of torch.save.
 var endings = variant.Endings{".bin", ".pt", ".pth", ".ckpt"}
 
@@ -69,7 +61,8 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	all := append(indexes, files...)
 	state := slices.ContainsFunc(all, variant.IsState)
 	all = slices.DeleteFunc(all, variant.IsState)
-	for _, name := range []string{modelFile, modelFile + indexSuffix, adapterFile, diffuseFile} {
+	usual := variant.TorchModels()
+	for _, name := range usual {
 		if slices.Contains(all, name) {
 			return name, nil
 		}
@@ -84,7 +77,7 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	case len(indexes) == 1 || len(all) == 1:
 		return all[0], nil
 	}
-	return "", &variant.Several{Usual: modelFile, Names: all, List: variant.List(all, 10, quote)}
+	return "", &variant.Several{Usual: usual[0], Names: all, List: variant.List(all, 10, quote)}
 }
 
 // quote quotes a name, and shortens a long one.

@@ -98,6 +98,7 @@ func TestFindModel(t *testing.T) {
 		"the only other index":  {[]string{"a.bin", "b.bin", "c.bin.index.json"}, "c.bin.index.json"},
 		"the only other file":   {[]string{"a.ckpt", "config.json", "model.safetensors"}, "a.ckpt"},
 		"a file of diffusers":   {[]string{"a.bin", "diffusion_pytorch_model.bin"}, "diffusion_pytorch_model.bin"},
+		"an index of diffusers": {[]string{"a.bin.index.json", "diffusion_pytorch_model.bin.index.json"}, "diffusion_pytorch_model.bin.index.json"},
 		"beside an optimizer":   {[]string{"a.pt", "optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"}, "a.pt"},
 		"only an optimizer":     {[]string{"optimizer.pt", "rng_state_0.pth"}, "only the state of a training job is in it, no model"},
 		"none of two":           {[]string{"a.pt", "b.pth"}, "no pytorch_model.bin in it, but several other files: \"a.pt\", \"b.pth\"; open"},
