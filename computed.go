@@ -19,9 +19,10 @@ import (
 //
 // All parts of the tensor that are written to one file share one call of fill; WriteShards calls
 // it once per shard that holds a part. Several fills may run concurrently, but none may wait for
-// another one to begin, because that may begin only after it. An error of fill, a panic and runtime.Goexit become the error of the operation; that of
-// a panic contains its value and place. If fill closes files, the operation fails if it still needs
-// them.
+// another one to begin, because the other one may begin only after it returns. An error of fill, a
+// panic and runtime.Goexit become the error of the operation. The error of a panic contains the
+// panic's value and its place. If fill closes files that the operation still needs, the operation
+// fails.
 func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error) (Tensor, error) {
 	if fill == nil {
 		return Tensor{}, prefixed(errors.New("the func of a computed tensor is nil"))
@@ -67,9 +68,9 @@ func call(f func() error) (err error) {
 	return bare(err)
 }
 
-// panicPlaces returns where fill panicked, such as "main.value at main.go:50, called by main.fill
-// at main.go:42". It names the innermost three calls only, because a whole stack is too long for
-// an error. It must be called while the panic is being recovered.
+// panicPlaces returns the place at which fill panicked, such as "main.value at main.go:50, called by
+// main.fill at main.go:42". It names the innermost three calls only, because a whole stack is too long
+// for an error. It must be called while the panic is being recovered.
 func panicPlaces() string {
 	var stack [32]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])

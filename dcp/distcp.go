@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"slices"
 	"sync"
 
@@ -75,11 +76,11 @@ func openChunks(in osfile.Tree, dir string, metas []string, skip func(name strin
 
 // A described consists of the entries of all files of metadata in a directory.
 type described struct {
-	entries [][]entry // those of each tensor, one from each file that has the tensor
+	entries [][]entry // entries of each tensor, one from each file that has the tensor
 	objects []string  // sorted names of the entries that are not tensors
 }
 
-// An entry is what one file of metadata contains about a tensor.
+// An entry describes a tensor as one file of metadata does.
 type entry struct {
 	*tensor
 	places []stored
@@ -136,7 +137,7 @@ func readFile(fsys fs.FS, name string, most int) ([]byte, error) {
 	case err != nil:
 		return nil, openError(name, err)
 	case len(data) > most:
-		return nil, broken("", "%s has more than %d bytes", metadataFile, pickle.MaxSize)
+		return nil, broken("", "the files of metadata up to %s have more than %d bytes", path.Base(name), pickle.MaxSize)
 	}
 	return data, nil
 }

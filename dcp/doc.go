@@ -58,14 +58,15 @@
 // # Missing and stale files
 //
 // A .metadata lists files and shapes, so that a missing file is an error. Ranks that save with
-// use_collectives=False each write a .metadata of their own, __3.metadata. Such files list the shapes, but
-// not the ranks: if both files of the last ranks are missing, nothing reveals it unless a tensor
-// has a hole. Chunks that several of these ranks saved must be equal, which is checked when they are read.
+// use_collectives=False each write such a file of their own, for example __3.metadata. These files list
+// the shapes, but not the ranks: if both files of each of the last ranks are missing, nothing reveals it
+// unless a tensor has a hole. Chunks that several of these ranks saved must be equal. They are compared
+// when they are read.
 //
-// The format in safetensors files lists neither the files nor the shapes of the whole tensors. Every *.safetensors file in
-// the directory is a part of the checkpoint, and a tensor is as large as its pieces reach. A
-// missing file mostly leaves a hole, which is an error. But if the file held the last rows of every
-// tensor, nothing reveals it: compare shapes with those of the model. A stale file of another save
+// The format in safetensors files lists neither the files nor the shapes of the whole tensors. Every
+// *.safetensors file in the directory is a part of the checkpoint, and a tensor is as large as its pieces
+// reach. A missing file mostly leaves a hole, which is an error. But if the file held the last rows of
+// every tensor, nothing reveals it: compare shapes with those of the model. A stale file of another save
 // may overlap the new ones or fit between them. So save to an empty directory each time, and let
 // readers open it only after all ranks are done. PyTorch has the same limits.
 //

@@ -44,9 +44,9 @@ type file struct {
 }
 
 // open opens all files that contain chunks, and so checks that they exist.
-func (f *files) open(dir string, described *described) error {
-	var all []*file
-	for _, entries := range described.entries {
+func (f *files) open(dir string, all *described) error {
+	var added []*file
+	for _, entries := range all.entries {
 		for _, e := range entries {
 			for _, s := range e.places {
 				if f.byName[s.file] != nil {
@@ -57,14 +57,14 @@ func (f *files) open(dir string, described *described) error {
 				}
 				opened := f.add(f.in.Join(dir, s.file))
 				f.byName[s.file] = opened
-				all = append(all, opened)
+				added = append(added, opened)
 			}
 		}
 	}
-	if err := openAll(all); err != nil {
+	if err := openAll(added); err != nil {
 		return err
 	}
-	for _, opened := range all {
+	for _, opened := range added {
 		f.left += opened.info.Size()
 	}
 	return nil

@@ -29,9 +29,9 @@ type Opener struct {
 	Skip func(name string, why error)
 }
 
-// Open opens the checkpoint in a directory. If the directory has a .metadata, the result has the
-// tensors in its .distcp files, and Python objects are left out. The same holds if it has the files
-// __0.metadata, __1.metadata and so on, which ranks save with use_collectives=False. Otherwise it has the tensors of
+// Open opens the checkpoint in a directory. If the directory has a .metadata, or the files __0.metadata,
+// __1.metadata and so on that ranks save with use_collectives=False, the result has the tensors in the
+// .distcp files, and Python objects are left out. Otherwise it has the tensors of
 // all *.safetensors files, as in PyTorch's HuggingFaceStorageReader. If there are none, it has the
 // tensors of the files that ranks saved with torch.save, and Python objects are left out. Every
 // tensor of the result is whole, joined from its pieces. Open reads the headers or the .metadata,

@@ -102,8 +102,8 @@ func (c *command) printError(err error) {
 	}
 }
 
-// isEmptyPattern reports whether an error is about an empty pattern that no tensor matches. It is an error of the command
-// line, as other empty values are, but it is found only when the names of the tensors are known: a name may be empty.
+// isEmptyPattern reports whether an error is about an empty pattern that no tensor matches. This is an error of the command
+// line, as for other empty values. But only the names of the tensors reveal it, because a name may be empty.
 func isEmptyPattern(err error) bool {
 	var none *pattern.NoMatch
 	return errors.As(err, &none) && none.Glob.String() == ""
@@ -145,8 +145,8 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 }
 
 // arguments returns a check that a verb has at least least arguments, and at most most unless most
-// is negative, and that the first one is not empty. The error contains the names of the arguments, from the use of the verb, and an
-// argument that a flag has taken as its value.
+// is negative, and that the first one is not empty. The error contains the names of the arguments,
+// from the use of the verb, and an argument that a flag has taken as its value.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if n := len(args); n >= least && (most < 0 || n <= most) {

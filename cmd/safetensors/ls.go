@@ -111,8 +111,8 @@ type listing struct {
 	Quantised []quantisedTotal `json:"quantised,omitempty"`
 }
 
-// orTensor adds advice to the error for a source that does not exist, if its name is, or resembles, that of tensors of the
-// first source.
+// orTensor adds advice to the error for a source that does not exist, if its name is the name of tensors of the first
+// source, or resembles one.
 func orTensor(name string, first *listing, err error) error {
 	if first.matches(name) {
 		return fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Name(name))

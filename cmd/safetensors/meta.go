@@ -78,8 +78,8 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 	return c.print(metadata, func() { c.printMetadata(metadata) })
 }
 
-// inPlaceError adds advice to an error of changing a file in place for want of a permission: the permissions of the folder
-// matter, and not those of the file.
+// inPlaceError adds advice to the error if a file cannot be changed in place because a permission is missing: the
+// permissions of the folder matter, and not those of the file.
 func inPlaceError(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: --in-place writes a new file into the folder, which needs the permission to do so; cp --meta writes a copy elsewhere", err)

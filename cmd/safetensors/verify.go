@@ -314,8 +314,8 @@ func namesIn(entries []manifest.Entry) map[string]bool {
 	return names
 }
 
-// compareSums returns a finding for each sum, and for each name that the manifest lacks. If the manifest has no sums of this kind, there are no findings for
-// names.
+// compareSums returns a finding for each sum, and for each name that the manifest lacks. If the
+// manifest has no sums of this kind, there are no findings for names.
 func compareSums(want, have []manifest.Entry, names []string) []finding {
 	found := []finding{}
 	sums := make(map[string]manifest.Sum, len(have))

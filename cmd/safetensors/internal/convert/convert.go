@@ -108,9 +108,9 @@ func countIf(t safetensors.Tensor, is func(x float64) bool) (n int64, err error)
 	return n, err
 }
 
-// count returns how many of the codes are an infinity, or another given code, of either sign. It processes eight bytes at a
-// time, four times in a row: a code of an infinity becomes zero when its sign is cleared and the
-// bits of the infinity are flipped, so that subtracting one from it borrows.
+// count returns how many of the codes are an infinity, or another given code, of either sign. It
+// processes eight bytes at a time, four times in a row: a code of an infinity becomes zero when its
+// sign is cleared and the bits of the infinity are flipped, so that subtracting one from it borrows.
 func count(codes []byte, infinity string) (n int64) {
 	var ones, signs uint64
 	for i := 0; i < 8; i += len(infinity) {

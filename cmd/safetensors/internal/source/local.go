@@ -17,8 +17,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// orURL returns err. If no such file exists, it adds to the error the URL that name may mean: of a repository on the hub, or
-// of a server. Otherwise it adds a file with a similar name.
+// orURL returns err. If err means that no such file exists, orURL adds the URL that name may stand for, of a repository on
+// the hub or of a server, or else a file with a similar name.
 func orURL(name string, err error) error {
 	path, ok := err.(*fs.PathError)
 	if !ok || !errors.Is(err, fs.ErrNotExist) {
@@ -51,9 +51,9 @@ var address = lazyregexp.New(`^[\w.-]+:\d{1,5}(/|$)`)
 // oneSlash matches the scheme of a URL that has one slash instead of two.
 var oneSlash = lazyregexp.New(`^(https?|s3|gs|azblob):/`)
 
-// nearFile returns a question with the file whose name is the nearest to a name that does not exist, in the same folder. It
-// returns "" if none is near, or if the folder has very many files. The endings of two names are often the same, so that only
-// the rest of the name decides what is near.
+// nearFile returns a question with the file whose name resembles a name that does not exist the most, in the same folder.
+// It returns "" if no name is similar enough, or if the folder has very many files. The limit depends on the name without
+// its ending, because two names often have the same ending.
 func nearFile(name string) string {
 	const most = 10_000
 	name = filepath.Clean(name)
