@@ -34,6 +34,8 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	n := binary.LittleEndian.Uint64(prefix)
 	reason, truncated := "", false
 	switch {
+	case isGzip(prefix):
+		reason = "this is gzip data, not a safetensors file"
 	case n > maxHeaderLength:
 		reason = fmt.Sprintf("header length %d exceeds the limit of %d: perhaps this is not a safetensors file", n, maxHeaderLength)
 		if kind := sniff(prefix); kind != "" {
@@ -67,6 +69,7 @@ func sniff(prefix []byte) string {
 		{"\x93NUMPY", "a NumPy array file"},
 		{"\x1f\x8b", "gzip data"},
 		{"\x28\xb5\x2f\xfd", "Zstandard data"},
+		{"\xfd7zXZ\x00", "xz data"},
 		{"\x80\x02", pythonPickle},
 		{"\x80\x03", pythonPickle},
 		{"\x80\x04", pythonPickle},
@@ -79,6 +82,9 @@ func sniff(prefix []byte) string {
 	if len(prefix) > tarMagic && string(prefix[tarMagic:]) == "ustar" {
 		return "a tar archive"
 	}
+	if len(prefix) >= prefixSize && strings.HasPrefix(text, "BZh") && string(prefix[4:prefixSize]) == "1AY&" {
+		return "bzip2 data"
+	}
 	// Protobuf has no magic number, but an ONNX model starts with the fields of its version and
 	// its producer.
 	if len(prefix) > 2 && prefix[0] == 0x08 && prefix[1] < 0x20 && prefix[2] == 0x12 {
@@ -88,6 +94,13 @@ func sniff(prefix []byte) string {
 		return plainText
 	}
 	return ""
+}
+
+// isGzip reports whether a file starts as gzip data does that has neither a name nor a time, such as a
+// .tar.gz that tar wrote. Read as a header length, these eight bytes are below the limit. So the byte
+// after them decides: a header starts with a brace or with white space.
+func isGzip(prefix []byte) bool {
+	return len(prefix) > prefixSize && string(prefix[:prefixSize]) == "\x1f\x8b\x08\x00\x00\x00\x00\x00" && prefix[prefixSize] < '\t'
 }
 
 // tarMagic is the offset of the magic number of a tar archive.

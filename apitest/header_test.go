@@ -128,6 +128,25 @@ func TestTar(t *testing.T) {
 	require.ErrorContains(t, errorOf(Parse(archive[:262])), "this is a tar archive")
 }
 
+// TestGzip: gzip data without a name and a time begins with eight bytes that can be a header length. The
+// byte after them is not read from a stream, which is refused for its header.
+func TestGzip(t *testing.T) {
+	const start = "\x1f\x8b\x08\x00\x00\x00\x00\x00"
+	for _, size := range []int{100, 600_000} { // the second file has as many bytes as the header length demands
+		archive := make([]byte, size)
+		copy(archive, start+"\x02\x03")
+		for way, err := range openingErrors(t, archive) {
+			if way != "Read" {
+				require.ErrorContains(t, err, "this is gzip data, not a safetensors file", way)
+			}
+		}
+	}
+	const cut = "header length 559903 exceeds the"
+	for _, rest := range []string{"", "{}", " {}", "\t{}"} {
+		require.ErrorContains(t, errorOf(Parse([]byte(start+rest))), cut, "%q", rest)
+	}
+}
+
 // TestNotSafetensors: every way to read refuses other files, and broken ones, with a
 // FormatError that names what they are.
 func TestNotSafetensors(t *testing.T) {
@@ -139,6 +158,9 @@ func TestNotSafetensors(t *testing.T) {
 		{"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j", "this is a Python pickle, not a safetensors file; package torch reads"},
 		{"GGUF\x03\x00\x00\x00\x01\x00", "GGUF"},
 		{"\x89HDF\r\n\x1a\n\x00", "HDF5"},
+		{"\x1f\x8b\x08\x00\x3b\x4a\x69\x6a\x00\x03", "this is gzip data"},
+		{"\xfd7zXZ\x00\x00\x04\xe6\xd6", "this is xz data"},
+		{"BZh91AY&SY", "this is bzip2 data"},
 		{"\x08\x08\x12\x07pytorch\x1a\x05", "ONNX"},
 		{`{"weight_map":{}}`, "JSON text"},
 		{"anything else", "this is text, not a safetensors file"},

@@ -44,9 +44,10 @@ func number(d safetensors.DType) int { return slices.Index(dtypes, d) }
 
 // Sniff reports whether a file that starts with head, which has at least 9 bytes, can be a .bt
 // file. The header of such a file starts with 0 or 1, for absent or present metadata. The header
-// of a safetensors file starts with { or white space.
+// of a safetensors file starts with { or white space. Gzip data without a name and a time looks like
+// a .bt file with a header of 559,903 bytes, and is not taken for one.
 func Sniff(head []byte) bool {
-	if len(head) <= prefixSize {
+	if len(head) <= prefixSize || string(head[:prefixSize]) == "\x1f\x8b\x08\x00\x00\x00\x00\x00" {
 		return false
 	}
 	n := binary.LittleEndian.Uint64(head)

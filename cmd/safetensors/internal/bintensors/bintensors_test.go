@@ -189,6 +189,7 @@ func TestSniff(t *testing.T) {
 		"\x01\xe1\xf5\x05\x00\x00\x00\x00\x00": false, // too long
 		"\x08\x00\x00\x00\x00\x00\x00\x00":     false, // short
 		"PK\x03\x04\x14\x00\x00\x00\x00":       false, // zip
+		"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00": false, // gzip without a name and a time
 	} {
 		require.Equal(t, want, Sniff([]byte(head)), "%q", head)
 	}
