@@ -19,8 +19,9 @@ import (
 var otherFlags = map[string]string{
 	"f": "force", "overwrite": "force", "include": "only", "filter": "only", "exclude": "except", "ignore": "except",
 	"precision": "dtype", "shard-size": "max-shard-size", "tolerance": "rtol", "head": "slice", "range": "slice", "j": "json",
-	"i": "in-place", "S": "sort", "unset": "delete", "remove": "delete", "rm": "delete", "o": "", "output": "", "r": "", "R": "",
-	"t": "tensors", "y": "force", "yes": "force", "recursive": "",
+	"i": "in-place", "S": "sort", "unset": "delete", "remove": "delete", "rm": "delete", "r": "", "R": "",
+	"t": "tensors", "y": "force", "yes": "force", "recursive": "", "grep": "only", "match": "only", "pattern": "only", "L": "depth",
+	"max-depth": "depth", "format": "json", "to": "dtype", "shard": "max-shard-size", "adapter": "lora",
 }
 
 // otherWays maps a verb and a flag that it does not have to advice: how to do the same without a flag.
@@ -32,11 +33,32 @@ var otherWays = map[string]string{
 	"meta dry-run": "; nothing is written without --in-place", "meta n": "; nothing is written without --in-place",
 	"meta get": "; meta SRC prints all keys",
 	"meta set": "; write KEY=VALUE without a flag", "meta add": "; write KEY=VALUE without a flag",
+	"hash c": comparesSums, "hash check": comparesSums,
+	"show only": "; the NAME of a tensor follows SRC, without a flag", "show all": "; --json prints all elements",
+	"merge slerp": "; write --method slerp", "merge task": "; write --method task", "merge t": "; the numbers of slerp are --weights 1-T,T",
+	"stats o": writesPage, "stats out": writesPage, "stats output": writesPage,
+	"diff o": writesPage, "diff out": writesPage, "diff output": writesPage,
+	"cp half": "; write --dtype f16", "cp fp16": "; write --dtype f16", "cp bf16": "; write --dtype bf16", "cp fp32": "; write --dtype f32",
 }
+
+// everyWay maps a flag that no verb has to advice, as otherWays does for one verb.
+var everyWay = map[string]string{
+	"revision": "; the revision is a part of the URL: hf://OWNER/NAME@REVISION",
+	"token":    "; the token of the hub is read from HF_TOKEN",
+	"jq":       "; --json prints JSON, which a pipe leads to jq",
+	"progress": showsProgress, "verbose": showsProgress,
+}
+
+// destinations are flags of other programs whose value is the last argument here.
+var destinations = []string{"o", "out", "output", "outfile", "output-dir", "dst", "dest", "local-dir"}
 
 const (
 	keepsFiles  = "; nothing is replaced without --force"
 	copiesFiles = "; --with-files also copies the small files next to the weights"
+
+	comparesSums  = "; safetensors verify compares with sums"
+	writesPage    = "; --html PAGE writes a page, and > FILE redirects the text"
+	showsProgress = "; progress is shown without a flag"
 )
 
 // flagError returns the error of package pflag in the words of this program, with the flag that was
@@ -173,12 +195,21 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if way, ok := otherWays[cmd.Name()+" "+name]; ok {
 		return way
 	}
+	if way, ok := everyWay[name]; ok {
+		return way
+	}
+	if slices.Contains(destinations, name) {
+		switch {
+		case cmd.Flags().Lookup("out") != nil:
+			return ", did you mean \"--out\"?"
+		case strings.Contains(cmd.Use, " DST"):
+			return "; the destination is the last argument"
+		}
+	}
 	if meant, ok := otherFlags[name]; ok {
 		switch {
 		case cmd.Flags().Lookup(meant) != nil:
 			return fmt.Sprintf(", did you mean \"--%s\"?", meant)
-		case strings.HasPrefix(name, "o") && strings.Contains(cmd.Use, " DST"):
-			return "; the destination is the last argument"
 		case strings.EqualFold(name, "r") || name == "recursive":
 			return "; a folder needs no flag"
 		}
@@ -207,7 +238,7 @@ func takenBy(cmd *cobra.Command) (text string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		kind, _ := pflag.UnquoteUsage(f)
 		for _, value := range valuesOf(f) {
-			if _, err := os.Stat(value); err == nil && text == "" && slices.Contains([]string{"DTYPE", "PATTERN", "SCHEME", "SIZE", "RANGES"}, kind) {
+			if _, err := os.Stat(value); err == nil && text == "" && slices.Contains([]string{"DTYPE", "PATTERN", "SCHEME", "SIZE", "RANGES", "ORDER"}, kind) {
 				text = fmt.Sprintf("; --%s has taken %s as its %s", f.Name, term.Name(value), kind)
 			}
 		}

@@ -37,6 +37,9 @@ safetensors meta model.safetensors
 safetensors meta model.safetensors license=mit --delete format --in-place
 `, arguments(1, -1), func(args []string) error {
 		pairs, err := parsePairs(args[1:])
+		if err != nil && strings.Contains(args[0], "=") && !looksLikeSource(args[0]) {
+			return usage("%w: expected SRC before KEY=VALUE", err)
+		}
 		if err != nil {
 			return usage("%w; meta SRC prints all keys", err)
 		}

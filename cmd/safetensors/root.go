@@ -100,6 +100,7 @@ func (c *command) root() *cobra.Command {
 	c.addCompletions(root)
 	root.InitDefaultHelpCmd()
 	helpVerb, _, _ := root.Find([]string{"help"})
+	refuseShells(root)
 	helpVerb.Args = func(_ *cobra.Command, args []string) error {
 		if found, _, err := root.Find(args); err != nil || found != root {
 			return err
@@ -109,13 +110,31 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
+// refuseShells makes the verb completion refuse a shell that it does not have. Package cobra prints the help instead, and
+// exits with 0, so that a script would write the help into the file of the completion.
+func refuseShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	verb, _, _ := root.Find([]string{"completion"})
+	var shells []string
+	for _, shell := range verb.Commands() {
+		shells = append(shells, shell.Name())
+	}
+	verb.Args, verb.DisableFlagsInUseLine = cobra.ArbitraryArgs, true
+	verb.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("there is no completion for %q, only for %s", args[0], strings.Join(shells, ", "))
+		}
+		return cmd.Help()
+	}
+}
+
 // otherVerbs maps names of verbs in other programs to a verb here, and the flag that is needed.
 var otherVerbs = map[string]string{
-	"info": "ls", "list": "ls", "inspect": "ls", "header": "ls", "keys": "ls", "names": "ls", "size": "ls", "tree": "ls --tree",
-	"print": "show", "view": "show", "cat": "show", "head": "show", "dump": "show", "describe": "stats", "histogram": "stats", "plot": "stats --html PAGE",
+	"info": "ls", "list": "ls", "inspect": "ls", "header": "ls", "keys": "ls", "names": "ls", "size": "ls", "du": "ls", "count": "ls", "tree": "ls --tree",
+	"print": "show", "view": "show", "cat": "show", "head": "show", "dump": "show", "slice": "show --slice RANGES", "describe": "stats", "histogram": "stats", "plot": "stats --html PAGE",
 	"compare": "diff", "cmp": "diff", "equal": "diff", "validate": "check", "lint": "check", "scan": "check", "test": "check",
 	"sum": "hash", "sha256": "hash", "md5": "hash", "checksum": "hash",
-	"download": "cp", "get": "cp", "pull": "cp", "copy": "cp", "mv": "cp", "convert": "cp", "export": "cp",
+	"download": "cp", "get": "cp", "pull": "cp", "copy": "cp", "sync": "cp", "mv": "cp", "convert": "cp", "export": "cp",
 	"join": "cp", "consolidate": "cp", "combine": "cp", "concat": "cp", "unshard": "cp", "index": "cp",
 	"cast": "cp --dtype DTYPE", "split": "cp --max-shard-size SIZE", "shard": "cp --max-shard-size SIZE", "reshard": "cp --max-shard-size SIZE",
 	"extract": "cp --only PATTERN", "filter": "cp --only PATTERN", "select": "cp --only PATTERN",

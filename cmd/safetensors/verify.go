@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/spf13/cobra"
 )
 
@@ -259,6 +261,9 @@ func (c *command) listed(name string, names map[string]bool) ([]storage.File, er
 	return slices.DeleteFunc(tree.Files, func(f storage.File) bool { return !names[f.Name] }), nil
 }
 
+// sha256Sum matches a SHA-256 sum.
+var sha256Sum = lazyregexp.New(`^[0-9a-fA-F]{64}$`)
+
 func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return nil, usage("%s is a folder: expected SRC before MANIFEST", term.Name(name))
@@ -266,6 +271,9 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	r := c.opener.Stdin
 	if name != "-" {
 		f, err := localfile.OpenNamed(c.ctx, name)
+		if errors.Is(err, fs.ErrNotExist) && sha256Sum().MatchString(name) {
+			return nil, usage("a MANIFEST is a file, with the name of a file after each sum: echo \"%s  NAME\" | safetensors verify SRC -", name)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -25,6 +25,9 @@ func (e *NoMatch) Error() string {
 	if expression().MatchString(e.Glob.text) {
 		return text + "; patterns are those of a shell, such as *norm*"
 	}
+	if below, err := ParseGlob(e.Glob.text + ".*"); err == nil && strings.ContainsAny(e.Glob.text, "*?[") && slices.ContainsFunc(e.names, below.Matches) {
+		return fmt.Sprintf("%s, did you mean %q?", text, below.text)
+	}
 	return text + SuggestTensor(e.Glob.text, e.names)
 }
 

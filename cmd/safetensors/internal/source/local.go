@@ -30,10 +30,10 @@ func orURL(name string, err error) error {
 		onHub = "hf://" + name
 	}
 	switch {
-	case oneSlash().MatchString(name):
-		path.Err = fmt.Errorf("%w; a URL has two slashes: %s", path.Err, oneSlash().ReplaceAllString(name, "$1://"))
 	case address().MatchString(name):
 		path.Err = fmt.Errorf("%w; if this is the address of a server: http://%s", path.Err, name)
+	case oneSlash().MatchString(name):
+		path.Err = fmt.Errorf("%w; a URL has two slashes: %s", path.Err, oneSlash().ReplaceAllString(name, "$1://"))
 	case onHub != "":
 		path.Err = fmt.Errorf("%w; on the hub it is %s", path.Err, onHub)
 	default:
@@ -48,8 +48,8 @@ var repository = lazyregexp.New(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
 // address matches the host and the port of a URL whose scheme was left out.
 var address = lazyregexp.New(`^[\w.-]+:\d{1,5}(/|$)`)
 
-// oneSlash matches the scheme of a URL that has one slash instead of two.
-var oneSlash = lazyregexp.New(`^(https?|s3|gs|azblob):/`)
+// oneSlash matches the scheme of a URL that has one slash instead of two, or none, as the remotes of rclone.
+var oneSlash = lazyregexp.New(`^(https?|s3|gs|azblob):/?`)
 
 // nearFile returns a question with the file whose name resembles a name that does not exist the most, in the same folder.
 // It returns "" if no name is similar enough, or if the folder has very many files. The limit depends on the name without

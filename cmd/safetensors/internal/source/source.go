@@ -366,7 +366,11 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 				if other == name {
 					return nil, fmt.Errorf("%s is named twice", storage.Shown(name))
 				}
-				return nil, fmt.Errorf("tensor %q is in %s and in %s", tensor, storage.Shown(other), storage.Shown(name))
+				advice := ""
+				if strings.HasSuffix(name, ".index.json") || strings.HasSuffix(other, ".index.json") {
+					advice = "; an index stands for its shards, so name the index or the shards"
+				}
+				return nil, fmt.Errorf("tensor %q is in %s and in %s%s", tensor, storage.Shown(other), storage.Shown(name), advice)
 			}
 			from[tensor] = name
 			all.Tensors[tensor] = c.Tensors[tensor]

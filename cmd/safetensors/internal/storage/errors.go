@@ -39,6 +39,9 @@ func (s *Session) Named(name string, err error) error {
 func asVerbs(err error) error {
 	before := err.Error()
 	if errors.As(err, new(*safetensors.FormatError)) && errors.Is(err, io.ErrUnexpectedEOF) {
+		if strings.HasSuffix(before, "the file is empty") {
+			return fmt.Errorf("%w: perhaps a download did not finish", err)
+		}
 		return fmt.Errorf("%w: the file is cut short, perhaps by a download that did not finish", err)
 	}
 	text := strings.NewReplacer(

@@ -38,7 +38,20 @@ func (s *Session) Away(name string) (*FS, string, error) {
 	case bucket.IsURL(name):
 		return s.inBucket(name)
 	}
-	return nil, "", errors.New("only URLs of http, https, hf, s3, gs, azblob and file are read")
+	return nil, "", errors.New("only URLs of http, https, hf, s3, gs, azblob and file are read" + suggestScheme(name))
+}
+
+// suggestScheme returns a question with the scheme that is written here instead of that of another program's URL, or "".
+func suggestScheme(name string) string {
+	switch scheme, rest, _ := strings.Cut(name, "://"); scheme {
+	case "gcs":
+		return ", did you mean gs://" + rest + "?"
+	case "s3a", "s3n":
+		return ", did you mean s3://" + rest + "?"
+	case "az", "abfs", "abfss", "wasb", "wasbs":
+		return ", did you mean azblob://CONTAINER/KEY?"
+	}
+	return ""
 }
 
 func (s *Session) onHub(name string) (*FS, string, error) {
