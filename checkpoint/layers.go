@@ -179,7 +179,11 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	}
 	names := slices.Sorted(maps.Keys(missing))
 	first := d.fileOf(s, "")
-	d.note(Missing, names[0], fmt.Sprintf("%s is not stored, but a model of the type %s in %s has it: programs set it at random", tensorText(names), quoted(config.Type), quoted(d.at(configFile))), first, d.at(configFile))
+	are, them := "is", "it"
+	if len(names) > 1 {
+		are, them = "are", "them"
+	}
+	d.note(Missing, names[0], fmt.Sprintf("%s %s not stored, but a model of the type %s in %s has %s: programs set %s at random", tensorText(names), are, quoted(config.Type), quoted(d.at(configFile)), them, them), first, d.at(configFile))
 	return true
 }
 

@@ -116,17 +116,23 @@ func TestOldNames(t *testing.T) {
 					}
 				}
 			}
-			for _, name := range []string{"weight", "gamma"} {
-				delete(values, lost+name)
+			found := func(lost ...string) []string {
+				for _, name := range lost {
+					delete(values, name)
+				}
+				return check(t, files(map[string]string{
+					"config.json": `{"model_type":"bert","num_hidden_layers":3}`, "model.safetensors": weights(t, values)}))
 			}
-			found := check(t, files(map[string]string{
-				"config.json": `{"model_type":"bert","num_hidden_layers":3}`, "model.safetensors": weights(t, values)}))
 			if lost == "" {
-				require.Empty(t, found, "%d layers", old)
+				require.Empty(t, found(), "%d layers", old)
 				continue
 			}
-			require.Len(t, found, 1)
-			require.Contains(t, found[0], `missing: the tensor "`+lost+`weight" is not stored`)
+			one := found(lost+"weight", lost+"gamma")
+			require.Len(t, one, 1)
+			require.Contains(t, one[0], `missing: the tensor "`+lost+`weight" is not stored, but a model of the type "bert" in "config.json" has it: programs set it at random`)
+			two := found(lost+"bias", lost+"beta")
+			require.Len(t, two, 1)
+			require.Contains(t, two[0], `missing: the tensor "`+lost+`bias" and one more are not stored, but a model of the type "bert" in "config.json" has them: programs set them at random`)
 		}
 	}
 }
