@@ -19,8 +19,9 @@ a folder or several files, or with --max-shard-size, DIR/ is the same as DIR. En
 other files, such as .bin or .txt, are refused.
 
 A file appears complete or not at all; a folder is copied shard by shard, its index last.
-DST may be SRC itself, with --force. If DST is a symbolic link to a file, the link stays,
-and its target is replaced, as by cp of Unix.
+DST may be SRC itself, with --force; its shards get new names, with a number in them. If
+DST is a symbolic link to a file, the link stays, and its target is replaced, as by cp of
+Unix.
 
 Tensors are dequantised, then selected by --only and --except, then renamed, then
 converted, then quantised. Parts of quantised tensors are not converted. If dtypes
