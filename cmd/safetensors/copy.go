@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -341,9 +340,6 @@ func (w *copyJob) take() error {
 	names, err := w.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
 	if names, err = selected(names, err, w.plain != 0, "--dequantize bf16 writes its numbers", src); err != nil {
 		return err
-	}
-	if len(names) == 0 && len(src.Order) > 0 {
-		return errors.New("no tensor is selected")
 	}
 	if err := refusedError(src, names); err != nil {
 		return err

@@ -2,6 +2,7 @@
 package pattern
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -91,7 +92,7 @@ func Each[T any](texts []string, parse func(text string) (T, error)) (all []T, e
 }
 
 // Of returns the selected names. A pattern that matches no name is an error, because it is probably
-// a typing error.
+// a typing error. So is a selection without any name: no verb can tell something about it.
 func (s Selection) Of(names []string) (selected []string, err error) {
 	used := make(map[string]bool)
 	matches := func(globs []Glob, name string) (any bool) {
@@ -113,6 +114,9 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 		if !used[g.text] {
 			return nil, &NoMatch{g, names}
 		}
+	}
+	if len(selected) == 0 && len(names) > 0 {
+		return nil, errors.New("no tensor is selected: --except leaves out all")
 	}
 	return selected, nil
 }

@@ -96,7 +96,7 @@ func TestRename(t *testing.T) {
 }
 
 // TestSelection: a name is selected if a pattern selects it and no exception does; a pattern
-// without a name is an error.
+// without a name is an error, and so is a selection that excludes all names.
 func TestSelection(t *testing.T) {
 	names := []string{"a.x", "a.y", "b.x", "c"}
 	for _, c := range []struct{ only, except, want []string }{
@@ -124,6 +124,15 @@ func TestSelection(t *testing.T) {
 		_, err = s.Of(append(names, "model.layers.0.mlp.weight"))
 		require.EqualError(t, err, "no tensor matches "+c[2][0])
 	}
+	for _, only := range [][]string{nil, {"a"}} {
+		s, err := ParseSelection(only, []string{"a", "b", "c"})
+		require.NoError(t, err)
+		_, err = s.Of(names)
+		require.EqualError(t, err, "no tensor is selected: --except leaves out all")
+	}
+	all, err := Selection{}.Of(nil)
+	require.NoError(t, err, "a file without tensors")
+	require.Empty(t, all)
 }
 
 // TestHostileNames: neither a name of many dots nor many names are taken apart for a suggestion.
