@@ -190,6 +190,9 @@ func noWeights(in folder, dir string, names []string) error {
 // packageIn returns the end of an error about files without a model: the name of the package that
 // reads such files, or "" if there is none.
 func packageIn(names []string) string {
+	if slices.ContainsFunc(names, func(name string) bool { r, _ := variant.RankOf(name); return r.Sure }) {
+		return " (package dcp joins the files of ranks)"
+	}
 	for _, other := range []struct {
 		reads   string
 		endings variant.Endings

@@ -247,7 +247,7 @@ import (
 
 var _ = []any{maps.Collect[string, int], safetensors.Open, checkpoint.Open, dcp.Open, hub.Open, quant.Open, remote.Open, torch.Open}
 
-func _(ctx context.Context, f *safetensors.File, rank, ranks int, shape []int,
+func _(ctx context.Context, f *safetensors.File, rank, ranks int, parts []safetensors.Tensor, shape []int,
 	merge func([]float32) error, url string, fsys fs.FS, r io.ReaderAt, size int64) {
 	%s
 	%s

@@ -182,6 +182,8 @@ func TestOpenFolder(t *testing.T) {
 		{"temporary files do not count", files{".safetensors-12.tmp": "", "a.safetensors": one}, tensors, nil, ""},
 		{"of several other names none is chosen", files{"a.safetensors": one, "b.safetensors": one}, nil, nil, "no model.safetensors in it, but several other files: a.safetensors, b.safetensors; open those of one model by name, and Join them"},
 		{"there is a .safetensors file", files{"config.json": "", "pytorch_model.bin": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only config.json, pytorch_model.bin (package torch reads the files of PyTorch)"},
+		{"there is a .safetensors file, beside files of ranks", files{"model_world_size_2_rank_0.pt": "", "optimizer.pt": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only model_world_size_2_rank_0.pt, optimizer.pt (package dcp joins the files of ranks)"},
+		{"there is a .safetensors file, beside a numbered one", files{"model_3.pt": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only model_3.pt (package torch reads the files of PyTorch)"},
 		{"a distributed checkpoint is not safetensors", files{".metadata": "", "__0_0.distcp": "", "extra.pt": ""}, nil, fs.ErrNotExist, "(package dcp reads the distributed checkpoint)"},
 		{"a folder of something else", files{"config.json": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only config.json"},
 		{"a folder is not empty", nil, nil, fs.ErrNotExist, "no .safetensors file in it: it is empty"},

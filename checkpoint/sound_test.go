@@ -163,15 +163,15 @@ func TestTiedCopies(t *testing.T) {
 		{[2]safetensors.DType{safetensors.F32, safetensors.F16}, [2]float32{1, 2}, 1},
 		{[2]safetensors.DType{safetensors.F32, safetensors.I32}, [2]float32{1, 1}, 1},
 	} {
-		head32 := tensor(safetensors.F32, c.values[1])
+		var stored safetensors.Tensor
 		if c.of[1] == safetensors.I32 {
-			x, err := safetensors.NewTensor(safetensors.I32, []int{2, 2}, []int32{1, 1, 2, 3})
+			var err error
+			stored, err = safetensors.NewTensor(safetensors.I32, []int{2, 2}, []int32{1, 1, 2, 3})
 			require.NoError(t, err)
-			head32 = x
 		} else {
-			head32 = tensor(c.of[1], c.values[1])
+			stored = tensor(c.of[1], c.values[1])
 		}
-		model := map[string]safetensors.Tensor{embedding: tensor(c.of[0], c.values[0]), head: head32}
+		model := map[string]safetensors.Tensor{embedding: tensor(c.of[0], c.values[0]), head: stored}
 		found := check(t, files(map[string]string{"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": written(t, model)}))
 		require.Len(t, found, c.want, "%v: %q", c, found)
 	}

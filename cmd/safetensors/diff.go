@@ -153,7 +153,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err := c.drawPage(func(w io.Writer, origin report.Origin) error { return drawComparison(w, origin, d) }); err != nil {
 		return err
 	}
-	err = c.print(d, func() { c.printComparison(d) })
+	err = c.print(d, func() { c.printComparison(d, f.tolerance) })
 	if err == nil && !d.Equal {
 		err = errDifferent
 	}
@@ -256,7 +256,12 @@ func drawComparison(w io.Writer, origin report.Origin, d *report.Comparison) err
 	return page.Draw(w, origin)
 }
 
-func (c *command) printComparison(d *report.Comparison) {
+// printComparison prints a line for each difference, and the verdict. tolerance is that with which values were compared.
+func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolerance) {
+	same := "the same values"
+	if tolerance != (compare.Tolerance{}) {
+		same = "values within the tolerance"
+	}
 	for _, name := range d.OnlyA {
 		fmt.Fprintf(c.out, "- %s\n", term.Name(name))
 	}
@@ -267,6 +272,9 @@ func (c *command) printComparison(d *report.Comparison) {
 		var facts []string
 		if u.A.DType != u.B.DType || !slices.Equal(u.A.Shape, u.B.Shape) {
 			facts = append(facts, fmt.Sprintf("%v in A, %v in B", u.A, u.B))
+			if u.Share == 0 { // NaN if the values cannot be compared
+				facts = append(facts, same)
+			}
 		}
 		if u.Elements > 0 {
 			elements := fmt.Sprintf("%s of %s elements", term.Count(u.Elements), term.Count(u.Of))

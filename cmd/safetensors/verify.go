@@ -19,6 +19,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/variant"
 	"github.com/spf13/cobra"
 )
 
@@ -30,9 +31,9 @@ func (c *command) verify() *cobra.Command {
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
 Files are found by their names in SRC: run sha256sum in the folder. A file with tensors
-that the manifest lacks is reported, unless the manifest lists no files; the same holds
-for tensors. When tensors are compared, a tensor that cannot be read is an error unless
---only or --except leaves it out.
+that the manifest lacks is reported, unless the manifest lists no files; a tensor that it
+lacks is reported, too, unless it lists no tensors. When tensors are compared, one that
+cannot be read is an error unless --only or --except leaves it out.
 
 A signature is one of OpenSSF Model Signing, made with a key or a certificate. All files
 of SRC are compared, also those without tensors. SRC is a file, a folder, either of them
@@ -179,6 +180,10 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 		open = c.opener.OpenRead
 	}
 	src, _, err := c.openAll(name, open)
+	several := new(variant.Several)
+	if errors.As(err, &several) && len(want.Tensors) == 0 && selection.IsZero() {
+		return c.verifyFiles(name, want.Files, several.Names)
+	}
 	if err != nil {
 		return err
 	}
@@ -211,6 +216,25 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 	return c.printVerification(&verification{
 		File: name, Files: compareSums(want.Files, have.Files, names), Tensors: compareSums(want.Tensors, have.Tensors, order),
 	}, nil)
+}
+
+// verifyFiles compares the sums of files in a folder that is not one model, but has several files of weights. These are
+// reported if the manifest lacks them.
+func (c *command) verifyFiles(name string, want []manifest.Entry, weights []string) error {
+	wanted := namesIn(want)
+	for _, file := range weights {
+		wanted[file] = true
+	}
+	files, err := c.listed(name, wanted)
+	if err != nil {
+		return err
+	}
+	have, err := c.sums(nil, files, nil)
+	if err != nil {
+		return err
+	}
+	c.noteFolder(want, weights)
+	return c.printVerification(&verification{File: name, Files: compareSums(want, have.Files, weights)}, nil)
 }
 
 // tensorsToVerify returns the names of the selected tensors of a source, and removes all others

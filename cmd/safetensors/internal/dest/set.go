@@ -183,6 +183,8 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 		shard, ours := s.Shards[name]
 		switch {
 		case !IsCheckpoint(name) || shard.There:
+		case !s.Force && !ours && !slices.Contains(earlier, name):
+			return fmt.Errorf("%s exists; --force writes the model beside it", term.Name(to.PathOf(name)))
 		case !s.Force:
 			return checkAbsent(to.PathOf(name), nil)
 		case !single && s.Index == "" && !ours && !slices.Contains(earlier, name):

@@ -79,6 +79,9 @@ func ParseSelection(only, except []string) (s Selection, err error) {
 	return s, err
 }
 
+// IsZero reports whether the selection has no patterns, so that it selects all names.
+func (s Selection) IsZero() bool { return len(s.only)+len(s.except) == 0 }
+
 // Each calls parse for each text and returns the results.
 func Each[T any](texts []string, parse func(text string) (T, error)) (all []T, err error) {
 	for _, text := range texts {

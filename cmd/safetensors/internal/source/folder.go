@@ -54,23 +54,32 @@ func (o *Opener) openFolder(c *Checkpoint, fsys *storage.FS, name string) (*safe
 	return f, nil
 }
 
-// howToName adds advice to the error for a folder with several files: how to name them on a command
-// line.
+// An advised is an error of the library whose text has other advice at its end.
+type advised struct {
+	text string
+	err  error
+}
+
+func (e advised) Error() string { return e.text }
+func (e advised) Unwrap() error { return e.err }
+
+// howToName replaces the advice in the error for a folder with several files by how to name them on a command line.
 func howToName(folder string, err error) error {
 	several := new(variant.Several)
 	if !errors.As(err, &several) {
 		return err
 	}
+	advise := func(format string, args ...any) error { return advised{fmt.Sprintf(format, args...), err} }
 	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // each index is a whole model, and a shell cannot expand a pattern in a URL
-		return fmt.Errorf("%s; name one: ls %s/%s", several.Found(), strings.TrimRight(storage.Shown(folder), "/"), several.Names[0])
+		return advise("%s; name one: ls %s/%s", several.Found(), strings.TrimRight(storage.Shown(folder), "/"), several.Names[0])
 	}
 	if i := slices.IndexFunc(several.Names, isNumbered); i >= 0 && !slices.ContainsFunc(several.Names, storage.IsIndex) {
 		shard, _ := variant.ParseShard(several.Names[i])
 		shards := filepath.Join(folder, shard.Stem+"*-of-"+shard.Count+shard.Ending)
-		return fmt.Errorf("%s; name those of one model: ls %s; or join them: cp %s NEW", several.Found(), term.Name(shards), term.Name(shards))
+		return advise("%s; name those of one model: ls %s; or join them: cp %s NEW", several.Found(), term.Name(shards), term.Name(shards))
 	}
 	all := filepath.Join(folder, "*"+filepath.Ext(several.Names[0]))
-	return fmt.Errorf("%s; name them: ls %s; or join them: cp %s NEW", several.Found(), term.Name(all), term.Name(all))
+	return advise("%s; name them: ls %s; or join them: cp %s NEW", several.Found(), term.Name(all), term.Name(all))
 }
 
 // isNumbered reports whether a file is a shard, judging by its name.
