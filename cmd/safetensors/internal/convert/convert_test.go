@@ -104,3 +104,21 @@ func TestFailure(t *testing.T) {
 	_, err = y.WriteTo(new(bytes.Buffer))
 	require.Error(t, err)
 }
+
+// TestFailingCount: an error of the second read, which counts the values beyond the range, is the error of the tensor.
+func TestFailingCount(t *testing.T) {
+	for _, d := range []safetensors.DType{safetensors.F16, safetensors.F8_E4M3, safetensors.F8_E4M3FNUZ} {
+		reads, failure := 0, errors.New("unplugged")
+		from := must(safetensors.NewTensorFunc(safetensors.F32, []int{1}, func(dst []float32) error {
+			dst[0] = 1e6
+			if reads++; reads > 1 {
+				return failure
+			}
+			return nil
+		}))
+		to, _, err := Counted(from, d)
+		require.NoError(t, err)
+		_, err = safetensors.Append[byte](nil, to)
+		require.ErrorIs(t, err, failure, d)
+	}
+}
