@@ -174,6 +174,7 @@ func (i info) String() string { return fmt.Sprintf("%v %v", i.dtype, i.shape) }
 type head struct {
 	tensors  map[string]info
 	metadata map[string]string
+	refused  map[string]bool // names of entries of a file of torch.save that safetensors cannot hold
 }
 
 // A place maps the name of each tensor of a checkpoint to the file that holds it.

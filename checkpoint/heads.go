@@ -21,15 +21,20 @@ import (
 
 // open opens a file with weights. The caller must call done when it no longer needs the file.
 func (c *checker) open(name string) (f *safetensors.File, done func() error, err error) {
+	return c.openTelling(name, func(string, error) {})
+}
+
+// openTelling is like open, and calls skip as torch.Opener does.
+func (c *checker) openTelling(name string, skip func(string, error)) (f *safetensors.File, done func() error, err error) {
 	file, size, err := osfile.OpenFS(c.in.FS, c.path(name)) // safetensors.OpenFS would first check whether it is a directory
 	if err != nil {
 		return nil, nil, err
 	}
 	switch r, ok := file.(io.ReaderAt); {
 	case isTorch(name) && ok:
-		f, err = openTorch(r, size)
+		f, err = openTorch(r, size, skip)
 	case isTorch(name):
-		f, err = torch.Opener{Skip: skipped}.OpenFS(c.in.FS, c.path(name))
+		f, err = torch.Opener{Skip: skip}.OpenFS(c.in.FS, c.path(name))
 	case ok:
 		f, err = safetensors.NewFile(r, size)
 	default:
@@ -42,16 +47,14 @@ func (c *checker) open(name string) (f *safetensors.File, done func() error, err
 	return f, file.Close, nil
 }
 
-func skipped(string, error) {}
-
-// openTorch opens a file of torch.save. Unless a read fails, an error is a verdict on the content: see isVerdict.
-func openTorch(r io.ReaderAt, size int64) (*safetensors.File, error) {
+// openTorch opens a file of torch.save, and calls skip as torch.Opener does. Unless a read fails, an error is a verdict on the content: see isVerdict.
+func openTorch(r io.ReaderAt, size int64, skip func(string, error)) (*safetensors.File, error) {
 	w := &watched{ReaderAt: r}
 	var from io.ReaderAt = w
 	if ranges, ok := r.(safetensors.RangeReader); ok {
 		from = watchedRanges{w, ranges}
 	}
-	f, err := torch.Opener{Skip: skipped}.NewFile(from, size)
+	f, err := torch.Opener{Skip: skip}.NewFile(from, size)
 	if err != nil && !w.failed.Load() && !isVerdict(err) {
 		err = &textError{"torch.save", prefix.Strip(err)}
 	}
@@ -135,12 +138,13 @@ func ofAnother(name string, err error) bool {
 }
 
 func (c *checker) readHead(name string) (*head, error) {
-	f, done, err := c.open(name)
+	refused := make(map[string]bool)
+	f, done, err := c.openTelling(name, func(name string, _ error) { refused[strings.Clone(name)] = true })
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	h := &head{tensors: make(map[string]info, f.Len()), metadata: f.Metadata()}
+	h := &head{tensors: make(map[string]info, f.Len()), metadata: f.Metadata(), refused: refused}
 	for name, t := range f.Tensors() {
 		h.tensors[strings.Clone(name)] = info{t.DType(), t.Shape()}
 	}

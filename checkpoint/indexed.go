@@ -136,7 +136,7 @@ func (d *directory) judgeIndexed(s *set, shards map[string]string) error {
 		if h == nil { // there is a finding about the shard already
 			continue
 		}
-		if _, found := h.tensors[tensor]; found || isAlias(h, tensor) {
+		if _, found := h.tensors[tensor]; found || h.refused[tensor] || isAlias(h, tensor) {
 			continue
 		}
 		if others := holders[tensor]; len(others) > 0 {

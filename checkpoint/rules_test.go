@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"io/fs"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -239,4 +240,13 @@ func TestClassHeads(t *testing.T) {
 		model[name] = map[string]string{"modules.json": `[{"path":"","type":"sentence_transformers.models.Transformer"}]`, "sentence_bert_config.json": "{}"}[name]
 		require.NotContains(t, strings.Join(check(t, files(model)), "; "), "says the class", name)
 	}
+}
+
+// TestRefusedTensor: a shard whose complex128 tensor safetensors cannot hold does not lack that tensor.
+func TestRefusedTensor(t *testing.T) {
+	found, err := checkpoint.Check(os.DirFS("../torch/testdata/folders"), "shards")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, checkpoint.Unlisted, found[0].Rule)
+	require.Equal(t, "unlisted", found[0].Tensor)
 }

@@ -140,7 +140,7 @@ func (d *directory) nestedKey(name string) (string, error) {
 	if err != nil || len(keys) == 0 {
 		return "", prefix.Strip(err)
 	}
-	f, err := torch.Opener{Key: keys[0], Skip: skipped}.NewFile(r, size)
+	f, err := torch.Opener{Key: keys[0], Skip: func(string, error) {}}.NewFile(r, size)
 	if err != nil {
 		return "", prefix.Strip(err)
 	}

@@ -180,9 +180,8 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 		open = c.opener.OpenRead
 	}
 	src, _, err := c.openAll(name, open)
-	several := new(variant.Several)
-	if errors.As(err, &several) && len(want.Tensors) == 0 && selection.IsZero() {
-		return c.verifyFiles(name, want.Files, several.Names)
+	if err != nil && len(want.Tensors) == 0 && selection.IsZero() && c.ctx.Err() == nil {
+		return c.verifyFiles(name, want.Files, err)
 	}
 	if err != nil {
 		return err
@@ -218,23 +217,31 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 	}, nil)
 }
 
-// verifyFiles compares the sums of files in a folder that is not one model, but has several files of weights. These are
-// reported if the manifest lacks them.
-func (c *command) verifyFiles(name string, want []manifest.Entry, weights []string) error {
+// verifyFiles compares the sums of files in a folder that could not be opened as one model. If it has several files of
+// weights, those that the manifest lacks are reported. For any other reason, such as a shard that is cut short, failed is
+// the result, after the findings.
+func (c *command) verifyFiles(name string, want []manifest.Entry, failed error) error {
+	var weights []string
+	wrong := failed
+	if several := new(variant.Several); errors.As(failed, &several) {
+		weights, wrong = several.Names, nil
+	} else if storage.IsURL(name) {
+		return failed
+	}
 	wanted := namesIn(want)
 	for _, file := range weights {
 		wanted[file] = true
 	}
 	files, err := c.listed(name, wanted)
-	if err != nil {
-		return err
+	if err != nil || len(files) == 0 {
+		return failed
 	}
 	have, err := c.sums(nil, files, nil)
 	if err != nil {
 		return err
 	}
 	c.noteFolder(want, weights)
-	return c.printVerification(&verification{File: name, Files: compareSums(want, have.Files, weights)}, nil)
+	return c.printVerification(&verification{File: name, Files: compareSums(want, have.Files, weights)}, wrong)
 }
 
 // tensorsToVerify returns the names of the selected tensors of a source, and removes all others
