@@ -279,16 +279,6 @@ func TestPackShape(t *testing.T) {
 	}
 }
 
-// TestFormatShape writes shapes of up to 32 dimensions whole.
-func TestFormatShape(t *testing.T) {
-	require.Equal(t, "[]", formatShape(nil))
-	require.Equal(t, "[2,-3]", formatShape([]int{2, -3}))
-	shape := make([]int, 33)
-	whole := "[0" + strings.Repeat(",0", 31)
-	require.Equal(t, whole+"]", formatShape(shape[:32]))
-	require.Equal(t, whole+",... 33 dimensions]", formatShape(shape))
-}
-
 // FuzzParse checks that no file makes Parse panic, that the ways to read a
 // header agree, and that an accepted file keeps the invariants of its table and
 // survives being rewritten.

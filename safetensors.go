@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A File gives access to the tensors of a safetensors file, or of several opened as
@@ -229,7 +231,7 @@ func Elements[T Element](f *File, name string, shape ...int) ([]T, error) {
 		return nil, err
 	}
 	if len(shape) > 0 && !slices.EqualFunc(t.shape, shape, func(n, want int) bool { return n == want || want == -1 }) {
-		return nil, prefixed(tensorError(name, fmt.Errorf("its shape is %s, not %s", formatShape(t.shape), formatShape(shape))))
+		return nil, prefixed(tensorError(name, fmt.Errorf("its shape is %s, not %s", shapetext.Of(t.shape), shapetext.Of(shape))))
 	}
 	data, err := appendTo[T](nil, t)
 	return data, prefixed(tensorError(name, err))

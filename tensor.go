@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A Tensor is a multi-dimensional array of elements with one dtype. It is a small immutable value
@@ -58,7 +60,7 @@ func (t Tensor) Size() int64 {
 }
 
 // String returns the dtype and the shape, such as "BF16 [4096,4096]".
-func (t Tensor) String() string { return t.dtype.String() + " " + formatShape(t.shape) }
+func (t Tensor) String() string { return t.dtype.String() + " " + shapetext.Of(t.shape) }
 
 // sourceDType returns the dtype of the elements in the origin.
 func (t Tensor) sourceDType() DType {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
@@ -17,7 +18,7 @@ func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	}
 	shape, broken := t.completeShape(shape)
 	if broken != "" {
-		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, formatShape(shape), broken))
+		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, shapetext.Of(shape), broken))
 	}
 	if t.strides != nil {
 		if strides, ok := t.split(shape); ok {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // Transpose returns t with its dimensions in another order, lazily: dimension i of the result is
@@ -37,7 +39,7 @@ func (t Tensor) transpose(dims []int) (Tensor, error) {
 	sorted := slices.Clone(dims) // slices.Sorted takes several times the memory
 	slices.Sort(sorted)
 	if !slices.Equal(sorted, all) {
-		return Tensor{}, fmt.Errorf("%s is not a permutation of its %d dimensions", formatShape(dims), rank)
+		return Tensor{}, fmt.Errorf("%s is not a permutation of its %d dimensions", shapetext.Of(dims), rank)
 	}
 	if c, ok := t.origin.(*concat); ok {
 		return c.each(slices.Index(dims, c.dim), func(p Tensor) (Tensor, error) { return p.transpose(dims) })

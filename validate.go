@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -181,17 +181,17 @@ func checkShape(d DType, shape []int) (size int64, broken string) {
 	n, ok := countElements(shape)
 	if !ok {
 		if slices.Min(shape) < 0 {
-			return 0, fmt.Sprintf("shape %s has a negative dimension", formatShape(shape))
+			return 0, fmt.Sprintf("shape %s has a negative dimension", shapetext.Of(shape))
 		}
-		return 0, fmt.Sprintf("the number of elements of shape %s overflows 64 bits", formatShape(shape))
+		return 0, fmt.Sprintf("the number of elements of shape %s overflows 64 bits", shapetext.Of(shape))
 	}
 	if !d.valid() {
 		return 0, fmt.Sprintf("invalid dtype %d", uint8(d))
 	}
 	if hi, lo := bits.Mul64(n, uint64(d.Bits())); hi == 0 {
-		return 0, fmt.Sprintf("%v %s has %d bits, which do not fill whole bytes", d, formatShape(shape), lo)
+		return 0, fmt.Sprintf("%v %s has %d bits, which do not fill whole bytes", d, shapetext.Of(shape), lo)
 	}
-	return 0, fmt.Sprintf("the number of bits of %v %s overflows 64 bits", d, formatShape(shape))
+	return 0, fmt.Sprintf("the number of bits of %v %s overflows 64 bits", d, shapetext.Of(shape))
 }
 
 // checkOffsets checks that data offsets span exactly the bytes that a tensor with this dtype and
@@ -206,23 +206,7 @@ func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
 	size, broken := checkShape(d, shape)
 	if broken == "" {
 		broken = fmt.Sprintf("data offsets [%d,%d] hold %d bytes, %v %s needs %d",
-			begin, end, end-begin, d, formatShape(shape), size)
+			begin, end, end-begin, d, shapetext.Of(shape), size)
 	}
 	return broken
-}
-
-// formatShape writes a shape as in a file. It shortens one with very many dimensions.
-func formatShape(shape []int) string {
-	const limit = 32
-	b := []byte{'['}
-	for i, dim := range shape {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if i == limit {
-			return string(b) + fmt.Sprintf("... %d dimensions]", len(shape))
-		}
-		b = strconv.AppendInt(b, int64(dim), 10)
-	}
-	return string(append(b, ']'))
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // mlxAdapterFile is the adapter that mlx-lm writes beside an adapter_config.json of its own form.
@@ -320,14 +322,14 @@ func (d *directory) otherRank(s *set, f family, p part, name string, ranks []int
 	}
 	rank := i.shape[p.rank]
 	if len(ranks) > 0 && !slices.Contains(ranks, rank) {
-		d.noteAdapter(s, name, fmt.Sprintf("r = %d, but the tensor %s of %s has the shape %v", ranks[0], quoted(name), quoted(s.where[name]), i.shape))
+		d.noteAdapter(s, name, fmt.Sprintf("r = %d, but the tensor %s of %s has the shape %s", ranks[0], quoted(name), quoted(s.where[name]), shapetext.Of(i.shape)))
 		return true
 	}
 	module, after, _ := cutPart(name, p.name)
 	for _, other := range f.parts {
 		o, found := d.info(s, module+other.name+after)
 		if found && other.rank >= 0 && other.rank < len(o.shape) && o.shape[other.rank] != rank {
-			d.noteAdapter(s, name, fmt.Sprintf("that all parts of a module have one rank, but %s has the shape %v and %s has %v", quoted(name), i.shape, quoted(module+other.name+after), o.shape))
+			d.noteAdapter(s, name, fmt.Sprintf("that all parts of a module have one rank, but %s has the shape %s and %s has %s", quoted(name), shapetext.Of(i.shape), quoted(module+other.name+after), shapetext.Of(o.shape)))
 			return true
 		}
 	}

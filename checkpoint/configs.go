@@ -8,6 +8,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
@@ -71,13 +72,13 @@ func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 	}
 	want, ok := number(own[key])
 	if ok && want != i.shape[0] && !noted {
-		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText(key), want, quoted(name), i.shape))
+		texts = append(texts, fmt.Sprintf("%s %d, but %s has %s", config.keyText(key), want, quoted(name), shapetext.Of(i.shape)))
 	}
 	if head, found := d.info(s, "lm_head.weight"); ok && want == i.shape[0] && found && isFloat(head.dtype) && len(head.shape) == 2 && head.shape[0] != want && s.where["fc.weight"] == "" && own["draft_vocab_size"] == nil {
-		texts = append(texts, fmt.Sprintf("%s %d, but \"lm_head.weight\" has %v", config.keyText(key), want, head.shape))
+		texts = append(texts, fmt.Sprintf("%s %d, but \"lm_head.weight\" has %s", config.keyText(key), want, shapetext.Of(head.shape)))
 	}
 	if want, ok := number(own["hidden_size"]); ok && want != i.shape[1] && name == embeddings[0] && !noted {
-		texts = append(texts, fmt.Sprintf("%s %d, but %s has %v", config.keyText("hidden_size"), want, quoted(name), i.shape))
+		texts = append(texts, fmt.Sprintf("%s %d, but %s has %s", config.keyText("hidden_size"), want, quoted(name), shapetext.Of(i.shape)))
 	}
 	return texts
 }
@@ -196,7 +197,7 @@ func (d *directory) labelText(config *modelConfig, s *set) []string {
 	}
 	for _, name := range []string{"score.weight", "classifier.weight", "classifier.out_proj.weight"} {
 		if i, found := d.info(s, name); found && len(i.shape) == 2 && i.shape[0] != labels {
-			return []string{fmt.Sprintf("that there are %d labels, but %s has %v", labels, quoted(name), i.shape)}
+			return []string{fmt.Sprintf("that there are %d labels, but %s has %s", labels, quoted(name), shapetext.Of(i.shape))}
 		}
 	}
 	return nil
@@ -313,7 +314,7 @@ func (d *directory) denseText(config *modelConfig, s *set) (texts []string) {
 	i, found := d.info(s, "linear.weight")
 	switch {
 	case found && !slices.Equal(i.shape, []int{out, in}):
-		texts = append(texts, fmt.Sprintf("in_features %d and out_features %d, but \"linear.weight\" has %v", in, out, i.shape))
+		texts = append(texts, fmt.Sprintf("in_features %d and out_features %d, but \"linear.weight\" has %s", in, out, shapetext.Of(i.shape)))
 	case !found && config.isDense():
 		texts = append(texts, fmt.Sprintf("in_features %d and out_features %d, but \"linear.weight\" is not stored", in, out))
 	}

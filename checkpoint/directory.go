@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -168,7 +169,7 @@ type info struct {
 	shape []int
 }
 
-func (i info) String() string { return fmt.Sprintf("%v %v", i.dtype, i.shape) }
+func (i info) String() string { return i.dtype.String() + " " + shapetext.Of(i.shape) }
 
 // A head lists the tensors of a file: from its header, or from the pickle in a file that torch.save wrote.
 type head struct {

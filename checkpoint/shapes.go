@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A dim computes the length of a dimension from the numbers of a config. ok is false if the config lacks one of
@@ -207,7 +208,7 @@ func (d *directory) judgeShapes(l *layout, s *set, prefix string, have stack, fi
 		first, _ := d.info(s, name(layers[0]))
 		for _, n := range layers[1:] {
 			if i, _ := d.info(s, name(n)); !slices.Equal(i.shape, first.shape) {
-				d.noteConfig(s, name(n), fmt.Sprintf("that all layers are alike, but %s has %v and %s has %v", quoted(name(layers[0])), first.shape, quoted(name(n)), i.shape))
+				d.noteConfig(s, name(n), fmt.Sprintf("that all layers are alike, but %s has %s and %s has %s", quoted(name(layers[0])), shapetext.Of(first.shape), quoted(name(n)), shapetext.Of(i.shape)))
 				return
 			}
 		}
@@ -256,6 +257,6 @@ func (d *directory) otherShape(s *set, name string, dims []dim, fields map[strin
 	if same || !known {
 		return false
 	}
-	d.noteConfig(s, name, fmt.Sprintf("that %s has the shape [%s], but it has %v", quoted(name), strings.Join(want, " "), i.shape))
+	d.noteConfig(s, name, fmt.Sprintf("that %s has the shape [%s], but it has %s", quoted(name), strings.Join(want, ","), shapetext.Of(i.shape)))
 	return true
 }

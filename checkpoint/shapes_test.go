@@ -151,7 +151,7 @@ func TestLayersWithoutConfig(t *testing.T) {
 		require.Empty(t, judged(model), config)
 		found := judged(odd)
 		require.Len(t, found, 1, config)
-		require.Contains(t, found[0], `that all layers are alike, but "model.layers.0.mlp.up_proj.weight" has [12 8] and "model.layers.1.mlp.up_proj.weight" has [13 8]`)
+		require.Contains(t, found[0], `that all layers are alike, but "model.layers.0.mlp.up_proj.weight" has [12,8] and "model.layers.1.mlp.up_proj.weight" has [13,8]`)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestShapeText(t *testing.T) {
 	config := `{"model_type":"gpt2","n_embd":8,"n_head":2,"n_layer":2,"n_positions":10}`
 	for depth := range 5 {
 		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
-		require.Equal(t, depth < 4, strings.Contains(strings.Join(found, "\n"), "has the shape [any 8], but it has [11 9]"), "depth %d: %v", depth, found)
+		require.Equal(t, depth < 4, strings.Contains(strings.Join(found, "\n"), "has the shape [any,8], but it has [11,9]"), "depth %d: %v", depth, found)
 		config = `{"part":` + config + `}`
 	}
 }

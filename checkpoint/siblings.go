@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // judgeSiblings does not judge names beyond these limits, which no model exceeds. Without them, an untrusted name could
@@ -55,7 +56,7 @@ func (d *directory) misfit(s *set, names []string) bool {
 		weight, found := d.info(s, module+".weight")
 		bias, _ := d.info(s, name)
 		if is && found && len(bias.shape) == 1 && bias.shape[0] > 1 && len(weight.shape) <= 2 && !slices.Contains(weight.shape, bias.shape[0]) {
-			d.note(Config, name, fmt.Sprintf("%s has the shape %v in %s, and %s has %v: no module has both", quoted(name), bias.shape, quoted(s.where[name]), quoted(module+".weight"), weight.shape), s.where[name])
+			d.note(Config, name, fmt.Sprintf("%s has the shape %s in %s, and %s has %s: no module has both", quoted(name), shapetext.Of(bias.shape), quoted(s.where[name]), quoted(module+".weight"), shapetext.Of(weight.shape)), s.where[name])
 			return true
 		}
 	}

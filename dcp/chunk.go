@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/torch"
 )
 
@@ -36,7 +37,7 @@ func readSaved(r io.ReaderAt, size int64, dtype safetensors.DType, shape []int) 
 		return t, err
 	}
 	if t, err = saved.Tensor("tensor"); err != nil || saved.Len() != 1 {
-		err = broken("", "%d tensors, one of %v %v is expected", saved.Len(), dtype, shape)
+		err = broken("", "%d tensors, one of %v %s is expected", saved.Len(), dtype, shapetext.Of(shape))
 	}
 	return t, err
 }

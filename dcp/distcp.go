@@ -14,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
@@ -154,7 +155,7 @@ func (f *files) join(entries []entry) (joined safetensors.Tensor, err error) {
 	var pieces []*piece
 	for _, e := range entries {
 		if e.dtype != t.dtype || !slices.Equal(e.size, t.size) {
-			return joined, broken(t.name, "it is %v of size %v in %s, and %v of size %v in %s", t.dtype, t.size, t.from, e.dtype, e.size, e.from)
+			return joined, broken(t.name, "it is %v of size %s in %s, and %v of size %s in %s", t.dtype, shapetext.Of(t.size), t.from, e.dtype, shapetext.Of(e.size), e.from)
 		}
 		for _, b := range e.chunks {
 			if b.empty() {
@@ -185,9 +186,9 @@ func find(places []stored, b box) (stored, error) {
 	i, ok := slices.BinarySearchFunc(places, b.begin, func(s stored, offsets []int) int { return slices.Compare(s.offsets, offsets) })
 	switch {
 	case !ok:
-		return stored{}, fmt.Errorf("no file has the chunk at %v", b.begin)
+		return stored{}, fmt.Errorf("no file has the chunk at %s", shapetext.Of(b.begin))
 	case i+1 < len(places) && slices.Equal(places[i+1].offsets, b.begin):
-		return stored{}, fmt.Errorf("the chunk at %v is in two places", b.begin)
+		return stored{}, fmt.Errorf("the chunk at %s is in two places", shapetext.Of(b.begin))
 	}
 	return places[i], nil
 }
@@ -198,7 +199,7 @@ func openChunk(open func() (safetensors.Tensor, error), place string, dtype safe
 	return sync.OnceValues(func() (io.ReaderAt, error) {
 		t, err := open()
 		if err == nil && (t.DType() != dtype || !slices.Equal(t.Shape(), shape)) {
-			err = broken("", "it holds %v, %v %v is expected", t, dtype, shape)
+			err = broken("", "it holds %v, %v %s is expected", t, dtype, shapetext.Of(shape))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", place, prefix.Strip(err))
@@ -214,7 +215,7 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 		return safetensors.Tensor{}, fmt.Errorf("tensor %s: %w", quote(name), prefix.Unsupported{Err: fmt.Errorf("its chunks are transformed by %s", s.transformed)})
 	}
 	if size := in.info.Size(); s.offset > size || s.length > size-s.offset {
-		return safetensors.Tensor{}, prefix.Truncated{Err: broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)}
+		return safetensors.Tensor{}, prefix.Truncated{Err: broken(name, "the chunk at %s: bytes %d to %d+%d of %.200q, which has %d", shapetext.Of(b.begin), s.offset, s.offset, s.length, s.file, size)}
 	}
 	place := fmt.Sprintf("byte %d of %.200q", s.offset, s.file)
 	t, err := safetensors.NewTensorAt(dtype, sizes, in) // never read; only its size in bytes matters
@@ -233,10 +234,10 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 	// torch.save stores every element of a chunk once. Chunks must not share bytes: each is opened
 	// and inspected, so that shared bytes would let a small file cause much work.
 	if t.Size() > s.length {
-		return t, broken(name, "the chunk at %v: %v does not fit into the %d bytes at %s", b.begin, t, s.length, place)
+		return t, broken(name, "the chunk at %s: %v does not fit into the %d bytes at %s", shapetext.Of(b.begin), t, s.length, place)
 	}
 	if f.left -= s.length; f.left < 0 {
-		return t, broken(name, "the chunk at %v, %d bytes at %s, shares bytes with others: all chunks together are larger than their files", b.begin, s.length, place)
+		return t, broken(name, "the chunk at %s, %d bytes at %s, shares bytes with others: all chunks together are larger than their files", shapetext.Of(b.begin), s.length, place)
 	}
 	return t, nil
 }

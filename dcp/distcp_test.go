@@ -115,7 +115,7 @@ func TestAlone(t *testing.T) {
 	}
 	refused(replace("__1.metadata", "\x8c\x04rank", "\x8c\x05own.0"), `tensor "own.0": it is a tensor in __0.metadata, and a Python object in the file of another rank`)
 	refused(replace("__2.metadata", "\x8c\x05int64", "\x8c\x05int32"), `tensor "replicated": it is torch.int64 of size [5] in __0.metadata, and torch.int32 of size [5] in __2.metadata`)
-	refused(replace("__2.metadata", "K\x07K\x05\x86", "K\x08K\x05\x86"), `tensor "rows": it is torch.float32 of size [7 5] in __0.metadata, and torch.float32 of size [8 5] in __2.metadata`)
+	refused(replace("__2.metadata", "K\x07K\x05\x86", "K\x08K\x05\x86"), `tensor "rows": it is torch.float32 of size [7,5] in __0.metadata, and torch.float32 of size [8,5] in __2.metadata`)
 	dir := copied()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, metadataFile), nil, 0o666))
 	refused(dir, `.metadata and "__0.metadata" are of two saves`)
@@ -310,7 +310,7 @@ func TestHandMade(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "F32 [2,3]", w.String())
 	_, err = safetensors.Append[float32](nil, w)
-	require.ErrorContains(t, err, `"x": it holds F32 [3], F32 [1 3] is expected`)
+	require.ErrorContains(t, err, `"x": it holds F32 [3], F32 [1,3] is expected`)
 }
 
 // TestRefused: each rule of the metadata has an error that names the tensor and the rule.
@@ -346,7 +346,7 @@ func TestRefused(t *testing.T) {
 		"huge chunk":          {metadata(w([]int{3}, at(huge, huge)), "}"), "lies outside of size [3]"},
 		"negative offset":     {metadata(w([]int{3}, at(-1, 3)), "}"), "the offsets of a chunk: -1 is negative"},
 		"chunk of less":       {metadata(w([]int{3}, at(0, -3)), "}"), "the sizes of a chunk: -3 is negative"},
-		"rank of a chunk":     {metadata(w([]int{3, 1}, at(0, 3)), "}"), "a chunk at [0] of sizes [3] in a tensor of size [3 1]"},
+		"rank of a chunk":     {metadata(w([]int{3, 1}, at(0, 3)), "}"), "a chunk at [0] of sizes [3] in a tensor of size [3,1]"},
 		"hole":                {metadata(w([]int{4}, at(0, 3)), dict(index("w", 0), there)), `no piece holds [3:4], next to piece [0:3] in "x"`},
 		"last chunk missing":  {metadata(w([]int{6}, at(0, 3)), dict(index("w", 0), there)), `no piece holds [3:6], next to piece [0:3] in "x"`},
 		"no list of chunks":   {metadata(strings.Replace(w([]int{4}), str("chunks"), str("pieces"), 1), "}"), `tensor "w": it has no list of chunks`},
@@ -462,8 +462,8 @@ func TestSafetensorsInside(t *testing.T) {
 		data  []byte
 		want  string
 	}{
-		"other shape": {"float32", []int{1, 2}, inside, file, `byte 9 of "y": it holds F32 [2,1], F32 [1 2] is expected`},
-		"other dtype": {"int32", []int{2, 1}, inside, file, `byte 9 of "y": it holds F32 [2,1], I32 [2 1] is expected`},
+		"other shape": {"float32", []int{1, 2}, inside, file, `byte 9 of "y": it holds F32 [2,1], F32 [1,2] is expected`},
+		"other dtype": {"int32", []int{2, 1}, inside, file, `byte 9 of "y": it holds F32 [2,1], I32 [2,1] is expected`},
 		"cut":         {"float32", []int{2, 1}, inside, file[:len(file)-1], `byte 9 of "y": `},
 		"more":        {"float32", []int{2, 1}, inside, append(bytes.Clone(file), 0), `byte 9 of "y": `},
 		"other names": {"float32", []int{2, 1}, inside, bytes.Replace(file, []byte(`"w":`), []byte(`"v":`), 1), `byte 9 of "y": no tensor is named "w"`},

@@ -10,6 +10,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/rankfile"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
@@ -96,7 +97,7 @@ func (m *meshes) readDTensor(s *share, o *pickle.Object, file *rankfile.File) (e
 	v, _ = spec.Get("placements")
 	list, ok := items(v)
 	if !ok || len(list) != len(s.place.mesh.shape) {
-		return fmt.Errorf("its placements, %s, are not one for each dimension of its mesh of %v", pickle.Describe(v), s.place.mesh.shape)
+		return fmt.Errorf("its placements, %s, are not one for each dimension of its mesh of %s", pickle.Describe(v), shapetext.Of(s.place.mesh.shape))
 	}
 	placements := make([]placement, len(list))
 	for i, v := range list {
@@ -108,7 +109,7 @@ func (m *meshes) readDTensor(s *share, o *pickle.Object, file *rankfile.File) (e
 	if err := checkOrder(spec, placements, strings.HasPrefix(class.Module, torchModules+"_tensor")); err != nil {
 		return err
 	}
-	s.layout = fmt.Sprintf("the placements %v on a mesh of %v", placements, s.place.mesh.shape)
+	s.layout = fmt.Sprintf("the placements %v on a mesh of %s", placements, shapetext.Of(s.place.mesh.shape))
 	v, _ = state.Get("_local_tensor")
 	b, err := boxAt(s.size, placements, s.place.mesh, s.place.coordinate)
 	if err != nil {
@@ -124,7 +125,7 @@ func (s *share) add(b box, local any, file *rankfile.File) error {
 		return fmt.Errorf("its local tensor: %w", err)
 	}
 	if t.DType() != s.dtype || !slices.Equal(t.Shape(), b.sizes()) {
-		return fmt.Errorf("its local tensor is %v, but %v of size %v is %v of shape %v", t, b, s.size, s.dtype, b.sizes())
+		return fmt.Errorf("its local tensor is %v, but %v of size %s is %v of shape %s", t, b, shapetext.Of(s.size), s.dtype, shapetext.Of(b.sizes()))
 	}
 	s.pieces = append(s.pieces, localPiece{b, t})
 	return nil
@@ -187,7 +188,7 @@ func (m *meshes) readShards(s *share, v any) error {
 	}
 	v, _ = fields.Get("size")
 	if size, err := sizes(v, maxRank); err != nil || !slices.Equal(size, s.size) {
-		return fmt.Errorf("its metadata has the size %v, it has %v", size, s.size)
+		return fmt.Errorf("its metadata has the size %s, it has %s", shapetext.Of(size), shapetext.Of(s.size))
 	}
 	v, _ = fields.Get("shards_metadata")
 	list, ok := items(v)
@@ -242,7 +243,7 @@ func (s *share) shardBox(v any) (b box, err error) {
 		ok = b.begin[i] <= s.size[i] && b.end[i] <= s.size[i]-b.begin[i]
 	}
 	if !ok {
-		return b, fmt.Errorf("a shard at %v of sizes %v in a tensor of size %v", b.begin, b.end, s.size)
+		return b, fmt.Errorf("a shard at %s of sizes %s in a tensor of size %s", shapetext.Of(b.begin), shapetext.Of(b.end), shapetext.Of(s.size))
 	}
 	for i := range b.end {
 		b.end[i] += b.begin[i]

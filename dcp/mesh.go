@@ -9,6 +9,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/rankfile"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A mesh is an array, of 1 to maxMeshDims dimensions, of the ranks between which a tensor is
@@ -106,7 +107,7 @@ func (p *place) check() error {
 	at := 0
 	for i, c := range p.coordinate {
 		if c >= p.mesh.shape[i] {
-			return fmt.Errorf("the place of the rank, %v, lies outside of its mesh of %v", p.coordinate, p.mesh.shape)
+			return fmt.Errorf("the place of the rank, %s, lies outside of its mesh of %s", shapetext.Of(p.coordinate), shapetext.Of(p.mesh.shape))
 		}
 		at = at*p.mesh.shape[i] + c
 	}
@@ -207,7 +208,7 @@ func (m *meshes) laidOut(fields *pickle.Dict, p *place, file *rankfile.File) (sh
 	ranks = make([]int32, len(offsets))
 	for i, off := range offsets {
 		if base+off >= len(all) {
-			return nil, nil, fmt.Errorf("it has shape %v and strides %v in a job of %d ranks", shape, strides, len(all))
+			return nil, nil, fmt.Errorf("it has shape %s and strides %s in a job of %d ranks", shapetext.Of(shape), shapetext.Of(strides), len(all))
 		}
 		ranks[i] = all[base+off]
 	}
@@ -235,7 +236,7 @@ func (m *meshes) rootRank(fields *pickle.Dict, all []int32) (int, error) {
 	}
 	at, ok := indexOf(coordinate, shape, strides)
 	if !ok || at >= len(all) {
-		return -1, fmt.Errorf("the place of the rank, %v, lies outside of a mesh of %v", coordinate, shape)
+		return -1, fmt.Errorf("the place of the rank, %s, lies outside of a mesh of %s", shapetext.Of(coordinate), shapetext.Of(shape))
 	}
 	return int(all[at]), nil
 }
@@ -245,7 +246,7 @@ func baseOf(p *place, shape, strides []int, all []int32) (int, error) {
 	at, ok := indexOf(p.coordinate, shape, strides)
 	index := slices.Index(all, int32(p.rank))
 	if !ok || index < at {
-		return 0, fmt.Errorf("the place of rank %d, %v, lies outside of its mesh of %v", p.rank, p.coordinate, shape)
+		return 0, fmt.Errorf("the place of rank %d, %s, lies outside of its mesh of %s", p.rank, shapetext.Of(p.coordinate), shapetext.Of(shape))
 	}
 	return index - at, nil
 }
@@ -294,7 +295,7 @@ func layoutOf(v any) (shape, strides []int, err error) {
 		case err != nil:
 			return nil, nil, err
 		case len(n) > 1:
-			return nil, nil, fmt.Errorf("an axis of a mesh that was flattened, of shape %v and strides %v, is not read", n, stride)
+			return nil, nil, fmt.Errorf("an axis of a mesh that was flattened, of shape %s and strides %s, is not read", shapetext.Of(n), shapetext.Of(stride))
 		case len(n) == 0: // a dimension of one rank
 			n, stride = []int{1}, []int{0}
 		}
@@ -326,7 +327,7 @@ func checkLayout(shape, strides []int) error {
 	n := 1
 	for i, size := range shape {
 		if size == 0 || size > maxFiles/n || size > 1 && strides[i] > maxFiles {
-			return fmt.Errorf("a mesh of shape %v, strides %v: at most %d ranks are read", shape, strides, maxFiles)
+			return fmt.Errorf("a mesh of shape %s, strides %s: at most %d ranks are read", shapetext.Of(shape), shapetext.Of(strides), maxFiles)
 		}
 		n *= size
 		if size == 1 {
@@ -350,7 +351,7 @@ func offsetsIn(shape, strides []int, n int) ([]int, error) {
 		offsets = next
 	}
 	if last := offsets[len(offsets)-1]; last >= n {
-		return nil, fmt.Errorf("it has shape %v and strides %v in a job of %d ranks", shape, strides, n)
+		return nil, fmt.Errorf("it has shape %s and strides %s in a job of %d ranks", shapetext.Of(shape), shapetext.Of(strides), n)
 	}
 	return offsets, nil
 }
@@ -360,7 +361,7 @@ func offsetsIn(shape, strides []int, n int) ([]int, error) {
 func (m *meshes) intern(shape []int, ranks []int32) (*mesh, error) {
 	n := len(ranks)
 	if n == 0 || len(shape) == 0 {
-		return nil, fmt.Errorf("a mesh of shape %v with %d ranks", shape, n)
+		return nil, fmt.Errorf("a mesh of shape %s with %d ranks", shapetext.Of(shape), n)
 	}
 	key := binary.AppendUvarint(nil, uint64(len(shape)))
 	for _, size := range shape {

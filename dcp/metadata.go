@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A checkpoint is the content of a file .metadata.
@@ -163,11 +164,11 @@ func readBox(u *pickle.Unpickler, v any, size []int) (b box, err error) {
 		return b, fmt.Errorf("the sizes of a chunk: %w", err)
 	}
 	if len(b.begin) != len(size) || len(b.end) != len(size) {
-		return b, fmt.Errorf("a chunk at %v of sizes %v in a tensor of size %v", b.begin, b.end, size)
+		return b, fmt.Errorf("a chunk at %s of sizes %s in a tensor of size %s", shapetext.Of(b.begin), shapetext.Of(b.end), shapetext.Of(size))
 	}
 	for i, n := range size {
 		if b.begin[i] > n || b.end[i] > n-b.begin[i] {
-			return b, fmt.Errorf("the chunk at %v of sizes %v lies outside of size %v", b.begin, b.end, size)
+			return b, fmt.Errorf("the chunk at %s of sizes %s lies outside of size %s", shapetext.Of(b.begin), shapetext.Of(b.end), shapetext.Of(size))
 		}
 	}
 	for i := range size {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A placement describes how one dimension of a mesh divides a tensor.
@@ -76,7 +77,7 @@ func cutOrder(placements []placement, m *mesh, dim int) (order []int, err error)
 			at++
 		}
 		if p.before > 0 && ranks != p.before {
-			return nil, fmt.Errorf("no later dimensions of its mesh of %v have the %d ranks of the placement %v", m.shape, p.before, p)
+			return nil, fmt.Errorf("no later dimensions of its mesh of %s have the %d ranks of the placement %v", shapetext.Of(m.shape), p.before, p)
 		}
 		order = slices.Insert(order, at, i)
 	}

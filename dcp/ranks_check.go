@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // checkNames checks that there is a file for each rank, if the names contain the number of ranks.
@@ -113,9 +115,9 @@ func (j *rankJob) checkMeshes(t *divided, byNumber map[int]int, groups *groups) 
 			i, ok := byNumber[int(n)]
 			switch {
 			case !ok:
-				return fmt.Errorf("the file of rank %d is missing, which is in the mesh of %v in %v", n, h.mesh.shape, j.ranks[h.rank])
+				return fmt.Errorf("the file of rank %d is missing, which is in the mesh of %s in %v", n, shapetext.Of(h.mesh.shape), j.ranks[h.rank])
 			case at[i] == nil:
-				return fmt.Errorf("%v lacks it, which is in the mesh of %v in %v", j.ranks[i], h.mesh.shape, j.ranks[h.rank])
+				return fmt.Errorf("%v lacks it, which is in the mesh of %s in %v", j.ranks[i], shapetext.Of(h.mesh.shape), j.ranks[h.rank])
 			case at[i] != h.mesh:
 				return fmt.Errorf("%v and %v have different meshes of the same ranks", j.ranks[h.rank], j.ranks[i])
 			}

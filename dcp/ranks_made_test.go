@@ -396,13 +396,13 @@ func TestMadeDTensors(t *testing.T) {
 		},
 		"its shard_order is not that of the placements":                                    func(s *rankState) { s.spec = []string{str("shard_order"), list(order(0, 1, 0))} },
 		"its local tensor: expected a tensor":                                              func(s *rankState) { s.local = num(1) },
-		"its local tensor is F32 [1,1], but [0:2,0:1] of size [4 1] is F32 of shape [2 1]": func(s *rankState) { s.local = s.floats(0, 1, 1) },
+		"its local tensor is F32 [1,1], but [0:2,0:1] of size [4,1] is F32 of shape [2,1]": func(s *rankState) { s.local = s.floats(0, 1, 1) },
 
 		"its layout is an int":      func(s *rankState) { s.device.layout = num(1) },
 		"its axes are an int":       func(s *rankState) { s.device.layout = obj("_MeshLayout", dict(str("axes"), num(1))) },
 		"its axes are a tuple of 9": func(s *rankState) { s.device.layout = axes(slicesOf(maxMeshDims+1, axis(num(1), num(1)))...) },
 		"an axis is an int":         func(s *rankState) { s.device.layout = axes(num(1)) },
-		"an axis of a mesh that was flattened, of shape [2 1] and strides [1 1]": func(s *rankState) {
+		"an axis of a mesh that was flattened, of shape [2,1] and strides [1,1]": func(s *rankState) {
 			s.device.layout = axes(axis(tuple(num(2), num(1)), tuple(num(1), num(1))))
 		},
 		"the shape of its layout: ":                            func(s *rankState) { s.device.layout = flatLayout("N", num(1)) },
@@ -410,7 +410,7 @@ func TestMadeDTensors(t *testing.T) {
 		"2 strides for 1 dimensions":                           func(s *rankState) { s.device.layout = flatLayout(num(2), tuple(num(1), num(1))) },
 		"a mesh of shape [0], strides [1]":                     func(s *rankState) { s.device.layout = flatLayout(num(0), num(1)) },
 		"a mesh of shape [10001], strides [1]":                 func(s *rankState) { s.device.layout = flatLayout(num(maxFiles+1), num(1)) },
-		"a mesh of shape [2 5001], strides [1 1":               func(s *rankState) { s.device.layout = flatLayout(tuple(num(2), num(5001)), tuple(num(1), num(1))) },
+		"a mesh of shape [2,5001], strides [1,1":               func(s *rankState) { s.device.layout = flatLayout(tuple(num(2), num(5001)), tuple(num(1), num(1))) },
 		"a mesh of shape [2], strides [10001]":                 func(s *rankState) { s.device.layout = flatLayout(num(2), num(maxFiles+1)) },
 		"it has shape [3] and strides [1] in a job of 2 ranks": func(s *rankState) { s.device.layout = flatLayout(num(3), num(1)) },
 		"it has shape [2] and strides [2] in a job of 2 ranks": func(s *rankState) { s.device.layout = flatLayout(num(2), num(2)) },
@@ -425,7 +425,7 @@ func TestMadeDTensors(t *testing.T) {
 		"9 dimensions, at most 8 are read":                     func(s *rankState) { s.device.ranks = s.ints([]int{1, 1, 1, 1, 1, 1, 1, 1, 2}, 0, 1) },
 
 		"the place of the rank in its mesh: ": func(s *rankState) { s.device.coordinate = num(0) },
-		"the place of rank 1, [1 0], lies outside of its mesh of [2]": func(s *rankState) {
+		"the place of rank 1, [1,0], lies outside of its mesh of [2]": func(s *rankState) {
 			s.device.coordinate, s.device.more = list(num(1), num(0)), []string{str("_rank"), num(1)}
 		},
 		"the place of the rank, [2], lies outside of a mesh of [2]":      func(s *rankState) { s.device.coordinate = list(num(2)) },

@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/rankfile"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A watched reader records an error of reading the file, so that it is not reported as an error in
@@ -153,7 +154,7 @@ func (d *divided) agrees(s *share) error {
 	case d.dtype != s.dtype:
 		return fmt.Errorf("its dtype differs: %v here, %v elsewhere", s.dtype, d.dtype)
 	case !slices.Equal(d.size, s.size):
-		return fmt.Errorf("its shape differs: %v here, %v elsewhere", s.size, d.size)
+		return fmt.Errorf("its shape differs: %s here, %s elsewhere", shapetext.Of(s.size), shapetext.Of(d.size))
 	case s.layout != d.layout && s.layout != "" && d.layout != "":
 		return fmt.Errorf("its placements differ: %s here, %s elsewhere", s.layout, d.layout)
 	case !slices.EqualFunc(d.listed, s.listed, box.equal):

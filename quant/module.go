@@ -8,6 +8,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/dequant"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A module is a quantised tensor: it has a layout, and a tensor for each of its parts.
@@ -114,19 +115,16 @@ func (m *module) sized(r role, want ...int) safetensors.Tensor {
 	return m.upright(r)
 }
 
-// shapeText formats a shape for an error, in the spelling of the root package: [3,1].
-func shapeText(shape []int) string { return strings.ReplaceAll(fmt.Sprint(shape), " ", ",") }
-
 // checkShape checks that the shape of a part is want.
 func (m *module) checkShape(r role, want ...int) {
 	if have := m.tensor[r].Shape(); !slices.Equal(have, want) {
-		m.fail(r, "its shape is %s, but %s needs %s", shapeText(have), quote(m.name(values)), shapeText(want))
+		m.fail(r, "its shape is %s, but %s needs %s", shapetext.Of(have), quote(m.name(values)), shapetext.Of(want))
 	}
 }
 
 // checkRank checks that the rank of the values is one of ranks: 2 for one matrix, 3 for several.
 func (m *module) checkRank(ranks ...int) {
 	if have := m.tensor[values].Shape(); !slices.Contains(ranks, len(have)) {
-		m.fail(values, "its shape %s is not that of a matrix", shapeText(have))
+		m.fail(values, "its shape %s is not that of a matrix", shapetext.Of(have))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 const maxDimension = math.MaxInt32
@@ -54,7 +56,7 @@ func (b *block) UnmarshalJSON(text []byte) error {
 	}
 	err := json.Unmarshal(text, (*[]int)(b))
 	if n := *b; err == nil && n != nil && (len(n) != 2 || min(n[0], n[1]) < 1 || max(n[0], n[1]) > maxDimension) {
-		return fmt.Errorf("%s is not two positive numbers", cut(fmt.Sprint(n)))
+		return fmt.Errorf("%s is not two positive numbers", cut(shapetext.Of(n)))
 	}
 	return err
 }
@@ -99,7 +101,7 @@ func (s *section) weights() *settings {
 		s.fail("actorder %s: %w", cut(fmt.Sprint(order)), errors.ErrUnsupported)
 	}
 	if w.strategy == "block" && w.block == nil || strings.HasSuffix(w.strategy, "group") && w.groupSize < 1 {
-		s.fail("strategy %s with block_structure %v, group_size %d", cut(w.strategy), w.block, w.groupSize)
+		s.fail("strategy %s with block_structure %s, group_size %d", cut(w.strategy), shapetext.Of(w.block), w.groupSize)
 	}
 	return w
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // layAlong is the lay func for codes that are packed along each row, with the first code in the low
@@ -50,7 +51,7 @@ func layBlocks(m *module) {
 	have := m.tensor[values].Shape()
 	n := len(have) - 2
 	if n < 1 || have[n+1] != 16 || have[n] > math.MaxInt/16 {
-		m.fail(values, "its shape %s is not that of blocks of 16 bytes", shapeText(have))
+		m.fail(values, "its shape %s is not that of blocks of 16 bytes", shapetext.Of(have))
 	}
 	m.tensor[values] = m.must(values)(m.reshape(values, append(have[:n], have[n]*16)...).Bitcast(i32))
 	layDown(m)
@@ -74,7 +75,7 @@ func layWords(m *module) {
 		m.bits = append(left, 0)[0]
 	}
 	if size[0] != int64(m.matrix.lines) || m.bits == 0 || !fits(m.bits) {
-		m.fail(shape, "%v at %d bits does not fill %d rows of %d words", size, m.bits, m.matrix.lines, words)
+		m.fail(shape, "%s at %d bits does not fill %d rows of %d words", shapetext.Of(size[:]), m.bits, m.matrix.lines, words)
 	}
 	m.matrix.width = int(size[1])
 }
@@ -123,7 +124,7 @@ func layState(m *module) {
 	all, err := safetensors.NewTensorAt(u8, m.shape, m.matrix) // never read; its size in bytes is the number of codes
 	stored, n := bytes.Len(), all.Size()
 	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.shape) == 0 {
-		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.shape)), stored)
+		m.fail(state, "shape %s does not fill %d bytes", cut(shapetext.Of(m.shape)), stored)
 	}
 	m.matrix.values.stored = m.must(values)(bytes.Reshape(1, stored))
 	m.matrix.values.numbers = m.readTable(codebook, 16)

@@ -17,6 +17,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 	"golang.org/x/term"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // Quote returns s unchanged if it is printable text, and quoted otherwise, because names from files
@@ -115,7 +117,7 @@ func Count(n int64) string { return humanize.Comma(n) }
 // Shape formats a shape in the notation of the file: [2,3]. It shortens a shape with very many
 // dimensions.
 func Shape(dims []int) string {
-	return Quote(strings.ReplaceAll(fmt.Sprint(dims), " ", ","), ValueLimit)
+	return Quote(shapetext.Of(dims), ValueLimit)
 }
 
 // Plural formats a number with its noun: 1 tensor, 2 tensors.
