@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
@@ -147,13 +148,17 @@ func (d DType) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText sets d to the dtype with this spelling. An unknown spelling is an error and
-// leaves d unchanged.
+// leaves d unchanged. The spelling of a file has capitals: the error for "bf16" names "BF16".
 func (d *DType) UnmarshalText(text []byte) error {
 	if v := parseDType(text); v.valid() {
 		*d = v
 		return nil
 	}
-	return prefixed(fmt.Errorf("unknown dtype %q", text))
+	err := fmt.Errorf("unknown dtype %s", quote(string(text)))
+	if meant := parseDType(bytes.ToUpper(text)); meant.valid() {
+		err = fmt.Errorf("%w; did you mean %q?", err, meant)
+	}
+	return prefixed(err)
 }
 
 // parseDType returns the dtype with this spelling, 0 if there is none.

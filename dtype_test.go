@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -29,10 +30,10 @@ func TestDTypes(t *testing.T) {
 		var back DType
 		require.NoError(t, back.UnmarshalText(text))
 		require.Equal(t, d, back)
-		require.Error(t, back.UnmarshalText(bytes.ToLower(text)))
+		require.EqualError(t, back.UnmarshalText(bytes.ToLower(text)), fmt.Sprintf("safetensors: unknown dtype %q; did you mean %q?", bytes.ToLower(text), text))
 		require.Equal(t, d, back, "unchanged by the error")
 	}
-	require.Error(t, new(DType).UnmarshalText(nil))
+	require.EqualError(t, new(DType).UnmarshalText(nil), `safetensors: unknown dtype ""`)
 }
 
 // TestDTypeOrder: the order of the reference, version 0.8, in which files list tensors.

@@ -3,6 +3,7 @@ package safetensors
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 )
@@ -14,7 +15,7 @@ type Range struct {
 	open        bool
 	drop        bool // whether it selects only start, and drops the dimension
 	start, stop int
-	step        int // above 1, or 0 for a step of 1; -1 marks an invalid step, which is an error when the Range is used
+	step        int // above 1, or 0 for a step of 1; an invalid step minus 1 if negative, which is an error when the Range is used
 }
 
 // All selects a whole dimension.
@@ -36,7 +37,7 @@ func At(i int) Range { return Range{drop: true, start: i} }
 func (r Range) By(step int) Range {
 	switch {
 	case step < 1:
-		step = -1
+		step = max(step, -math.MaxInt) - 1 // negative even for a step of 0
 	case step == 1:
 		step = 0 // so that equal ranges are equal values
 	}
@@ -91,7 +92,7 @@ func (r Range) resolve(size int) (s selection, broken string) {
 		}
 	}
 	if r.step < 0 {
-		return s, fmt.Sprintf("the step of range [%v] is below 1", r)
+		return s, fmt.Sprintf("the step %d of range [%v] is below 1", r.step+1, r)
 	}
 	n := stop - first
 	step := max(1, min(r.step, n)) // a step longer than n selects the same indices as a step of n, but products with it could overflow

@@ -81,8 +81,11 @@ func (h *Header) names() []string {
 	return names
 }
 
-// encode is like encodeHeader, and also checks that names are unique.
+// encode is like encodeHeader, and also refuses a nil Header, and two tensors of the same name.
 func (h *Header) encode(b []byte, align int) (header []byte, bounds []int64, err error) {
+	if h == nil {
+		return nil, nil, errors.New("the Header is nil")
+	}
 	if header, bounds, err = encodeHeader(b, h.Tensors, h.Metadata, align); err != nil {
 		return nil, nil, err
 	}

@@ -47,6 +47,9 @@ func TestCallersFault(t *testing.T) {
 		"ReadHeader":        errorOf(ReadHeader(nil)),
 		"ReadIndex":         errorOf(ReadIndex(nil)),
 		"MarshalText":       errorOf(DType(0).MarshalText()),
+		"NewWriter nil":     errorOf(NewWriter(io.Discard, nil)),
+		"Create nil":        errorOf(Create(filepath.Join(dir, "nil"), nil)),
+		"AppendBinary nil":  errorOf((*Header)(nil).AppendBinary(nil)),
 		"UnmarshalText":     new(DType).UnmarshalText([]byte("X")),
 	} {
 		require.Error(t, err, name)

@@ -57,7 +57,8 @@ type Opener struct {
 //
 // Errors are those of [safetensors.Open], [torch.Open] and [dcp.Open], and name the file. The
 // error for a directory of another format names the format and a program that reads it. If
-// there is nothing to open, the error wraps [fs.ErrNotExist].
+// there is nothing to open, the error wraps [fs.ErrNotExist]. That holds for a pipeline, too, whose models are in
+// directories of their own: [Models] lists them.
 func Open(name string) (*safetensors.File, error) { return Opener{}.Open(name) }
 
 // OpenFS is like Open for a file or a directory in a file system. name is slash-separated; "." is the root.
@@ -142,6 +143,11 @@ func (o Opener) open(in where, name string) (*safetensors.File, error) {
 		return nil, prefix.OpenError(name, err)
 	}
 	f, err := in.openSafetensors(name) // fails if there is nothing, unless a model was saved since the listing
+	if l.has(pipelineFile) || l.has(modulesFile) {
+		if _, none := modelsIn(in.Tree, name); err != nil && none == nil {
+			return nil, &variant.Members{Err: prefix.Strip(err)}
+		}
+	}
 	return f, prefix.Strip(err)
 }
 

@@ -102,9 +102,19 @@ func cachePath(name string) (string, error) {
 var notModels = map[string]string{"buckets": "a bucket", "datasets": "a dataset", "spaces": "a space"}
 
 // checkRepo returns an error if repo is not the name of a model, or if repo or revision has an element such as "..",
-// which would lead out of the path that is made of them. It returns the revision, or "main" if it is empty.
+// which would lead out of the path that is made of them. A URL, and a revision within repo, are refused with advice. It returns the revision, or "main" if it is empty.
 func checkRepo(repo, revision string) (string, error) {
 	revision = cmp.Or(revision, "main")
+	switch address, rest, isURL := strings.Cut(repo, "://"); {
+	case isURL:
+		if address != "hf" { // otherwise there is no name of a host
+			_, rest, _ = strings.Cut(rest, "/")
+		}
+		return "", fmt.Errorf("%.200q is a URL, not the name of a repository, which has the form \"owner/name\": expected %.200q", repo, rest)
+	case strings.Contains(repo, "@"):
+		name, after, _ := strings.Cut(repo, "@")
+		return "", fmt.Errorf("%.200q is not the name of a repository, which has the form \"owner/name\": the revision %.200q is an argument of its own, after %.200q", repo, after, name)
+	}
 	for _, name := range []string{repo, revision} {
 		if !fs.ValidPath(name) || name == "." {
 			return "", fmt.Errorf("%q at revision %q does not name a repository, whose name has the form \"owner/name\"", repo, revision)

@@ -24,7 +24,8 @@ func OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.Fi
 }
 
 // Open opens the model in a repository of the hub, "owner/name", at a branch, tag or
-// commit; an empty revision is "main". The model is the one that [safetensors.OpenFS] finds in a
+// commit; an empty revision is "main". A URL, or a revision within the name as in
+// "owner/name@main", is an error. The model is the one that [safetensors.OpenFS] finds in a
 // directory with the same files: model.safetensors, or else the shards of
 // model.safetensors.index.json; if the repository has neither, the only other index or file, such
 // as an adapter or the files of a variant. Shards are opened concurrently. Open reads headers

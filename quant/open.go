@@ -121,6 +121,9 @@ func dequantizeFile(f *safetensors.File, text []byte, shard bool, skip func(name
 // The func read returns the content of a file, as os.ReadFile or a client of a hub does. If there
 // is no such file, its error must wrap [fs.ErrNotExist].
 func FindConfig(read func(name string) ([]byte, error)) ([]byte, error) {
+	if read == nil {
+		return nil, prefix.Add(errors.New("the func that reads a config is nil"))
+	}
 	for _, name := range []string{"config.json", "hf_quant_config.json"} {
 		text, err := read(name)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -407,3 +407,9 @@ func TestConv1D(t *testing.T) {
 		require.Equal(t, elements[float32](t, linear["h.0.attn.c_attn.weight"]), elements[float32](t, back))
 	}
 }
+
+// TestFindConfigNil: a nil func is an error, and not a panic.
+func TestFindConfigNil(t *testing.T) {
+	_, err := quant.FindConfig(nil)
+	require.EqualError(t, err, "safetensors: the func that reads a config is nil")
+}

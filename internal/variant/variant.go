@@ -119,6 +119,18 @@ func cutVariant(name string) (model, variant string) {
 	return name[:at], name[at+1:]
 }
 
+// A Members reports a directory without a model of its own whose members have models: a pipeline of
+// diffusers, or a directory of sentence-transformers.
+type Members struct {
+	Err error // says that the directory has no model
+}
+
+func (e *Members) Error() string {
+	return e.Err.Error() + "; checkpoint.Models lists the directories of its models, to be opened one by one"
+}
+
+func (e *Members) Unwrap() error { return e.Err }
+
 // A Several reports a directory with several files or indexes. None of them has the usual name of a
 // model, and they are not the shards of one model.
 type Several struct {
