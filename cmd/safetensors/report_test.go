@@ -95,7 +95,7 @@ func TestReportInChromium(t *testing.T) {
 	picture := must(filepath.Abs("../../doc/stats.png"))
 
 	t.Chdir(t.TempDir())
-	require.NoError(t, safetensors.WriteFile("model.safetensors", decoder(12, 0, 64), nil))
+	require.NoError(t, safetensors.WriteFile("model.safetensors", decoder(12, 0, 192), nil))
 	succeeds(t, "stats", "model.safetensors", "--html", "page.html")
 	b.open("page.html")
 	requirePicture(b, picture)
