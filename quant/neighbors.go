@@ -137,10 +137,11 @@ func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.T
 	if !integer && !eight || len(t.Shape()) < 2 {
 		return
 	}
-	for _, scale := range []string{
-		name + "_scale", name + "_scale_inv", name + "_scales", name + "_weight_scale", name + ".scale",
-		module + "scale", module + "scales", module + "weight_scale", module + "qscale_weight",
-	} {
+	names := []string{name + "_scale", name + "_scale_inv", name + "_scales", name + "_weight_scale", name + ".scale"}
+	if module != "" || strings.Contains(suffix, "weight") { // otherwise "scale" may be a tensor of its own, and not part of a module
+		names = append(names, module+"scale", module+"scales", module+"weight_scale", module+"qscale_weight")
+	}
+	for _, scale := range names {
 		if s, ok := rest[scale]; ok && scale != name {
 			refuse(name, "no layout has %v with scales %v under such names: %w", t, s, errors.ErrUnsupported)
 		}

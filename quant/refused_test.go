@@ -413,3 +413,19 @@ func TestFindConfigNil(t *testing.T) {
 	_, err := quant.FindConfig(nil)
 	require.EqualError(t, err, "safetensors: the func that reads a config is nil")
 }
+
+// TestTopLevelScale: an integer tensor beside a tensor "scale" is not quantised if neither is part of a module.
+func TestTopLevelScale(t *testing.T) {
+	for names, want := range map[[2]string]string{
+		{"cube", "scale"}:      "",
+		{"cube", "scales"}:     "",
+		{"weights", "scale"}:   `tensor "weights": no layout has I32 [2,4] with scales F32 [1] under such names`,
+		{"a.cube", "a.scale"}:  `tensor "a.cube": no layout has I32 [2,4] with scales F32 [1] under such names`,
+		{"cube", "cube_scale"}: `tensor "cube": no layout has I32 [2,4] with scales F32 [1] under such names`,
+	} {
+		tensors := make(map[string]safetensors.Tensor)
+		zeroed(names[0], safetensors.I32, 2, 4)(tensors)
+		zeroed(names[1], safetensors.F32, 1)(tensors)
+		dequantizes(t, tensors, "", want)
+	}
+}
