@@ -144,8 +144,8 @@ func (o Opener) open(in where, name string) (*safetensors.File, error) {
 	}
 	f, err := in.openSafetensors(name) // fails if there is nothing, unless a model was saved since the listing
 	if l.has(pipelineFile) || l.has(modulesFile) {
-		if _, none := modelsIn(in.Tree, name); err != nil && none == nil {
-			return nil, &variant.Members{Err: prefix.Strip(err)}
+		if models, none := modelsIn(in.Tree, name); err != nil && none == nil {
+			return nil, &variant.Members{Err: prefix.Strip(err), Names: models}
 		}
 	}
 	return f, prefix.Strip(err)

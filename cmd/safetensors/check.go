@@ -153,6 +153,10 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 		}
 		if part.N <= 1 {
 			found, err := c.checkFolder(name, refused)
+			if at := new(fs.PathError); errors.As(err, &at) && at.Path != name && refused[at.Path] { // a folder below that cannot be listed
+				c.opener.Note(fmt.Sprintf("%s: %s was not read, so that there are no findings about the folder", storage.Shown(name), term.Name(at.Path)))
+				err = nil
+			}
 			if err != nil && (c.ctx.Err() != nil || !refused[name]) { // otherwise the verdict on the source gives the reason already
 				return err
 			}
@@ -181,7 +185,7 @@ func filesOf(name string) ([]string, error) {
 		return []string{name}, nil // a URL or -; or the name cannot be opened, and its verdict gives the reason
 	}
 	var files, below, unreadable []string
-	dir += string(filepath.Separator) // follows a link to a folder
+	dir = strings.TrimSuffix(dir, string(filepath.Separator)) + string(filepath.Separator) // follows a link to a folder
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil && path == dir:

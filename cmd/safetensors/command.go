@@ -133,6 +133,7 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.begun = true
+			c.opener.Verb = cmd.Name()
 			if err := checkValues(cmd.Flags()); err != nil {
 				return err
 			}

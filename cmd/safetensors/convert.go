@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
@@ -55,6 +57,7 @@ func (w *copyJob) target(name string, d safetensors.DType) safetensors.DType {
 	if quantised && w.plain != 0 {
 		d = w.plain
 	}
+	w.stored[d]++
 	to, ok := w.conversions[d]
 	if !ok || to == d {
 		return d
@@ -118,6 +121,39 @@ func (w *copyJob) count() error {
 	return nil
 }
 
+// noteUnconverted notes the dtypes that --dtype names and no tensor has, and the narrow floats that a DTYPE without
+// FROM= leaves as they are. If there are quantised tensors, another note tells about these.
+func (w *copyJob) noteUnconverted(note func(text string)) {
+	for _, d := range slices.SortedFunc(maps.Keys(w.converted), byName) {
+		if to := w.conversions[d]; to != d && w.stored[d] == 0 {
+			note(fmt.Sprintf("--dtype %v=%v has no effect: no tensor is %v", d, to, d))
+		}
+	}
+	var to safetensors.DType // the DTYPE without FROM=
+	for d, target := range w.conversions {
+		if !w.converted[d] {
+			to = target
+		}
+	}
+	if to.Bits() < 16 || len(w.layouts) > 0 {
+		return
+	}
+	n := 0
+	var narrow []string
+	for _, d := range slices.SortedFunc(maps.Keys(w.stored), byName) {
+		if _, converts := w.conversions[d]; d.IsFloat() && !converts {
+			n += w.stored[d]
+			narrow = append(narrow, d.String())
+		}
+	}
+	if n > 0 {
+		note(fmt.Sprintf("%s of %s left unchanged: --dtype %v converts F64, F32, F16 and BF16; FROM=%v converts others", term.Plural(n, "tensor"), strings.Join(narrow, ", "), to, to))
+	}
+}
+
+// byName compares dtypes by their names.
+func byName(a, b safetensors.DType) int { return cmp.Compare(a.String(), b.String()) }
+
 // notes calls note with each message that follows the copy.
 func (w *copyJob) notes(note func(text string)) {
 	var left []string // tensors that no value needs
@@ -129,6 +165,7 @@ func (w *copyJob) notes(note func(text string)) {
 	if len(left) > 0 {
 		note(fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(len(left), "tensor"), term.Name(slices.Min(left))))
 	}
+	w.noteUnconverted(note)
 	if w.kept > 0 {
 		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes

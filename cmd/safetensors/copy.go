@@ -48,6 +48,7 @@ type copyJob struct {
 
 	layouts map[string]quant.Layout                 // layouts of src, if it is dequantised or converted
 	dtypes  map[safetensors.DType]safetensors.DType // maps dtypes to those to which they were converted
+	stored  map[safetensors.DType]int               // number of selected tensors of each dtype, before they are converted
 	kept    int                                     // number of parts of quantised tensors that --dtype did not convert
 	counts  map[string]*convert.Count               // counts of values beyond the range of the new dtype, by converted tensor
 }
@@ -251,7 +252,7 @@ func jobOf(src *source.Checkpoint, f *copyFlags) (w *copyJob, err error) {
 // prepare sets the tensors and the metadata that the job writes.
 func (w *copyJob) prepare() (err error) {
 	stored := w.src.Size()
-	w.dtypes = make(map[safetensors.DType]safetensors.DType)
+	w.dtypes, w.stored = make(map[safetensors.DType]safetensors.DType), make(map[safetensors.DType]int)
 	switch {
 	case w.plain != 0:
 		if w.layouts, err = dequantize(w.src); err != nil {

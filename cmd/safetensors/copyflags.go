@@ -34,6 +34,7 @@ type copyFlags struct {
 	selection, targeted pattern.Selection
 	renaming            []pattern.Rename
 	conversions         map[safetensors.DType]safetensors.DType
+	converted           map[safetensors.DType]bool // keys of conversions that FROM= names
 	pairs               map[string]string
 	plain               safetensors.DType // dtype of dequantised tensors; 0 if nothing is dequantised
 }
@@ -57,7 +58,7 @@ func (f *copyFlags) check() error {
 	var errs [5]error
 	f.selection, errs[0] = pattern.ParseSelection(f.only, f.except)
 	f.renaming, errs[1] = pattern.Each(f.renames, pattern.ParseRename)
-	f.conversions, errs[2] = parseConversions(strings.Join(f.dtypes, ","))
+	f.conversions, f.converted, errs[2] = parseConversions(strings.Join(f.dtypes, ","))
 	f.pairs, errs[3] = parsePairs(f.meta)
 	f.targeted, errs[4] = pattern.ParseSelection(f.targets, nil)
 	var noDType error
@@ -68,7 +69,7 @@ func (f *copyFlags) check() error {
 	case err != nil:
 		return usageError{err}
 	case noDType != nil, !slices.Contains([]safetensors.DType{0, safetensors.BF16, safetensors.F16, safetensors.F32}, f.plain):
-		return usage("--dequantize %s: expected bf16, f16 or f32", f.dequantize)
+		return usage("--dequantize %s: expected bf16, f16 or f32, as in --dequantize bf16", f.dequantize)
 	case f.quantize == "" && len(f.targets) > 0:
 		return usage("--targets needs --quantize")
 	case f.given.Changed("align") && (f.align < 1 || f.align&(f.align-1) != 0 || f.align > maxAlign):
@@ -93,38 +94,37 @@ var schemes = map[string]quant.Scheme{
 
 // parseConversions parses the values of --dtype, joined with commas. A single dtype converts only
 // floats that are numbers without scales, because narrower floats come with scales. A pair FROM=TO
-// overrides it, wherever it stands.
-func parseConversions(text string) (map[safetensors.DType]safetensors.DType, error) {
-	convert := make(map[safetensors.DType]safetensors.DType)
+// overrides it, wherever it stands. pairs has the dtypes that a pair converts.
+func parseConversions(text string) (convert map[safetensors.DType]safetensors.DType, pairs map[safetensors.DType]bool, err error) {
+	convert, pairs = make(map[safetensors.DType]safetensors.DType), make(map[safetensors.DType]bool)
 	if text == "" {
-		return convert, nil
+		return convert, pairs, nil
 	}
-	pairs := make(map[safetensors.DType]bool) // the dtypes that a pair converts
-	others := false                           // whether a dtype without FROM= was given, for the dtypes that no pair converts
+	others := false // whether a dtype without FROM= was given, for the dtypes that no pair converts
 	for _, part := range strings.Split(text, ",") {
 		from, to, explicit := strings.Cut(part, "=")
 		if !explicit {
 			to = from
 		}
 		if scheme, ok := schemes[strings.ToLower(to)]; ok {
-			return nil, fmt.Errorf("--dtype %s: %s needs scales, which only --quantize computes: --quantize %s", text, to, scheme)
+			return nil, nil, fmt.Errorf("--dtype %s: %s needs scales, which only --quantize computes: --quantize %s", text, to, scheme)
 		}
 		target, err := parseDType(to)
 		if err != nil {
-			return nil, err
+			return nil, nil, fmt.Errorf("--dtype %s: %w", text, err)
 		}
 		sources := []safetensors.DType{safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16}
 		if explicit {
 			d, err := parseDType(from)
 			if err != nil {
-				return nil, err
+				return nil, nil, fmt.Errorf("--dtype %s: %w", text, err)
 			}
 			if pairs[d] {
-				return nil, fmt.Errorf("--dtype %s: it converts %v twice", text, d)
+				return nil, nil, fmt.Errorf("--dtype %s: it converts %v twice", text, d)
 			}
 			sources, pairs[d] = []safetensors.DType{d}, true
 		} else if others {
-			return nil, fmt.Errorf("--dtype %s: expected one DTYPE, or FROM=TO,... with at most one DTYPE for the others", text)
+			return nil, nil, fmt.Errorf("--dtype %s: expected one DTYPE, or FROM=TO,... with at most one DTYPE for the others", text)
 		}
 		others = others || !explicit
 		for _, d := range sources {
@@ -133,10 +133,10 @@ func parseConversions(text string) (map[safetensors.DType]safetensors.DType, err
 			}
 			none, _ := safetensors.NewTensor(d, []int{0}, []byte{})
 			if _, err := none.Convert(target); err != nil {
-				return nil, fmt.Errorf("%v cannot be converted to %v", d, target)
+				return nil, nil, fmt.Errorf("--dtype %s: %v cannot be converted to %v", text, d, target)
 			}
 			convert[d] = target
 		}
 	}
-	return convert, nil
+	return convert, pairs, nil
 }

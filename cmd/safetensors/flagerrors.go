@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -49,6 +50,22 @@ var everyWay = map[string]string{
 	"progress": showsProgress, "verbose": showsProgress,
 }
 
+// flagValues maps flags to the values that they accept, with an example, for the error of a flag without its value.
+var flagValues = map[string]string{
+	"dequantize": "bf16, f16 or f32, as in --dequantize bf16",
+	"dtype":      "a dtype such as bf16, f16 or f32, as in --dtype bf16",
+	"quantize":   "fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8, as in --quantize fp8-block",
+	"method":     "linear, slerp or task, as in --method slerp",
+	"only":       "a PATTERN of names, as in --only '*norm*'",
+	"except":     "a PATTERN of names, as in --except '*norm*'",
+	"rename":     "s/REGEXP/REPLACEMENT/, as in --rename 's/^module\\.//'",
+	"part":       "K/N, as in --part 1/4",
+	"meta":       "KEY=VALUE, as in --meta format=pt",
+	"hub":        "OWNER/NAME[@REVISION], as in --hub openai-community/gpt2",
+
+	"max-shard-size": "a SIZE, as in --max-shard-size 5GB",
+}
+
 // destinations are flags of other programs whose value is the last argument here.
 var destinations = []string{"o", "out", "output", "outfile", "output-dir", "dst", "dest", "local-dir"}
 
@@ -75,7 +92,8 @@ func flagError(cmd *cobra.Command, err error, line []string) error {
 	switch {
 	case errors.As(err, &missing):
 		kind, _ := pflag.UnquoteUsage(missing.GetFlag())
-		return usage("--%s needs a value: %s", missing.GetFlag().Name, kind)
+		name := missing.GetFlag().Name
+		return usage("--%s needs a value: %s", name, cmp.Or(flagValues[name], kind))
 	case errors.As(err, &invalid):
 		return usage("--%s: %w", invalid.GetFlag().Name, wrongValue(invalid))
 	case errors.As(err, &noFlag):

@@ -79,6 +79,9 @@ func (c *command) list(names []string, f listFlags) (err error) {
 		if errors.Is(err, fs.ErrNotExist) && first != nil {
 			err = orTensor(name, first, err)
 		}
+		if errors.As(err, new(*pattern.NoMatch)) && len(names) > 1 {
+			err = fmt.Errorf("%s: %w", storage.Shown(name), err)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			if c.ctx.Err() != nil {

@@ -50,4 +50,5 @@ func TestCheckUnlisted(t *testing.T) {
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stdout, "refused  in/closed: ")
 	require.Contains(t, r.stdout, "ok       in/x.safetensors: ")
+	require.Equal(t, "safetensors: note: in: in/closed was not read, so that there are no findings about the folder\n", r.stderr)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
@@ -316,6 +317,8 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 		err = fmt.Errorf("%s is not a manifest: %w", term.Name(name), err)
 		if strings.HasSuffix(name, ".sig") || c.isSignature(name) {
 			err = fmt.Errorf("%w; for a signature: --signature %s", err, term.Name(name))
+		} else if f := format.ByName(name); f != nil && f.Open != nil || f == format.Safetensors {
+			err = fmt.Errorf("%w; SRC comes first: verify SRC MANIFEST", err)
 		}
 		return nil, err
 	}

@@ -32,9 +32,8 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 		if strings.Contains(name, "://") {
 			return usage("--hub compares local files: expected a folder")
 		}
-		repo, revision, _ = strings.Cut(strings.TrimPrefix(repo, "hf://"), "@")
-		if owner, model, ok := strings.Cut(repo, "/"); !ok || owner == "" || model == "" {
-			return usage("--hub %s: expected OWNER/NAME, such as openai-community/gpt2", term.Name(repo))
+		if repo, revision, err = splitRepo(repo); err != nil {
+			return err
 		}
 	}
 	hub, err := c.opener.HubFiles(repo, revision)
@@ -64,6 +63,20 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 		err = fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
 	}
 	return c.printVerification(v, err)
+}
+
+// splitRepo splits the value of --hub into the name of the repository and the revision.
+func splitRepo(text string) (repo, revision string, err error) {
+	repo, revision, _ = strings.Cut(strings.TrimPrefix(text, "hf://"), "@")
+	if _, address, isURL := strings.Cut(repo, "://"); isURL {
+		if parts := strings.Split(address, "/"); len(parts) > 2 && parts[1] != "" && parts[2] != "" { // host, owner, name
+			return "", "", usage("--hub %s is a URL: expected OWNER/NAME, as in --hub %s", term.Name(text), term.Name(parts[1]+"/"+parts[2]))
+		}
+	}
+	if owner, model, ok := strings.Cut(repo, "/"); !ok || owner == "" || model == "" || strings.Contains(model, "/") {
+		return "", "", usage("--hub %s: expected OWNER/NAME[@REVISION], such as openai-community/gpt2", term.Name(text))
+	}
+	return repo, revision, nil
 }
 
 // compareHub returns a finding for each local file, and removes the file from hub.

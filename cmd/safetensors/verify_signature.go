@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -22,7 +23,7 @@ func (s *signature) add(f *pflag.FlagSet) {
 	f.StringVar(&s.file, "signature", "", "the signature, a `FILE`")
 	f.StringVar(&s.key, "public-key", "", "with --signature: the public key to trust, a `FILE` in PEM")
 	f.StringArrayVar(&s.chain, "chain", nil, "with --signature: the root certificates to trust, and those that lead to them, `FILES` in PEM")
-	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept unsigned files that no loader reads: documents, pictures, other signatures")
+	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept unsigned README, LICENSE and NOTICE files, pictures, and files in .md, .rst, .pdf, .sig and .sha256; a loader may read any other file, even .txt")
 	s.addIgnore(f)
 }
 
@@ -77,12 +78,15 @@ func (c *command) verifySignature(name string, s signature) error {
 // openSignature reads a signature and verifies it. It returns the manifest in it, and a description
 // of the signer.
 func openSignature(ctx context.Context, s signature) (m *modelsig.Manifest, who string, err error) {
-	b, err := readParsed(ctx, s.file, modelsig.MaxSize, modelsig.Parse)
+	b, err := readParsed(ctx, s.file, modelsig.MaxSize, parseSignature)
 	if errors.Is(err, modelsig.ErrKeyless) {
 		return nil, "", fmt.Errorf("%w; the signature alone can be verified with: cosign verify-blob-attestation --bundle %s "+
 			"--type https://model_signing/signature/v1.0 --check-claims=false --certificate-identity WHO --certificate-oidc-issuer ISSUER", err, term.Name(s.file))
 	}
 	if err != nil {
+		if m, failed := readParsed(ctx, s.file, modelsig.MaxSize, parseManifest); failed == nil && len(m.Files)+len(m.Tensors) > 0 {
+			return nil, "", usage("--signature %s: it is a manifest, which has sums without a signature: verify SRC %s", term.Name(s.file), term.Name(s.file))
+		}
 		return nil, "", err
 	}
 	if s.key != "" {
@@ -106,6 +110,18 @@ func openSignature(ctx context.Context, s signature) (m *modelsig.Manifest, who 
 	return m, fmt.Sprintf("%s, by the word of %s", term.Name(leaf.Subject.String()), term.Name(leaf.Issuer.String())), nil
 }
 
+func parseSignature(text []byte) (*modelsig.Bundle, error) {
+	b, err := modelsig.Parse(text)
+	if err != nil && !errors.Is(err, modelsig.ErrKeyless) {
+		err = fmt.Errorf("not a signature of OpenSSF Model Signing: %w", err)
+	}
+	return b, err
+}
+
+func parseManifest(text []byte) (*manifest.Manifest, error) {
+	return manifest.Read(bytes.NewReader(text))
+}
+
 // compareSigned returns a finding for each file, sorted by name.
 func compareSigned(tree *storage.Tree, sums [][][]byte, m *modelsig.Manifest, unsigned bool) (all []finding) {
 	found := make(map[string]finding)
@@ -118,7 +134,11 @@ func compareSigned(tree *storage.Tree, sums [][][]byte, m *modelsig.Manifest, un
 		case !signed && unsigned && harmless(file.Name):
 			put(file.Name, resultIgnored, "NOT SIGNED, ignored")
 		case !signed:
-			put(file.Name, resultUncovered, "NOT SIGNED")
+			words := "NOT SIGNED"
+			if unsigned {
+				words += ", and a loader may read it"
+			}
+			put(file.Name, resultUncovered, words)
 		case slices.EqualFunc(sums[i], m.Files[k].Sums, bytes.Equal):
 			put(file.Name, resultOK, "OK")
 		default:

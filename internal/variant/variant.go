@@ -122,7 +122,8 @@ func cutVariant(name string) (model, variant string) {
 // A Members reports a directory without a model of its own whose members have models: a pipeline of
 // diffusers, or a directory of sentence-transformers.
 type Members struct {
-	Err error // says that the directory has no model
+	Err   error    // says that the directory has no model of its own
+	Names []string // directories of the members with models
 }
 
 func (e *Members) Error() string {

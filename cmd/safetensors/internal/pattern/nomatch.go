@@ -28,7 +28,17 @@ func (e *NoMatch) Error() string {
 	if below, err := ParseGlob(e.Glob.text + ".*"); err == nil && strings.ContainsAny(e.Glob.text, "*?[") && slices.ContainsFunc(e.names, below.Matches) {
 		return fmt.Sprintf("%s, did you mean %q?", text, below.text)
 	}
+	if inside := "*" + e.Glob.text + "*"; !strings.ContainsAny(e.Glob.text, "*?[") && e.several(inside) {
+		return fmt.Sprintf("%s, did you mean %q?", text, inside)
+	}
 	return text + SuggestTensor(e.Glob.text, e.names)
+}
+
+// several reports whether a pattern matches more than one of the names.
+func (e *NoMatch) several(pattern string) bool {
+	g, err := ParseGlob(pattern)
+	first := slices.IndexFunc(e.names, g.Matches)
+	return err == nil && first >= 0 && slices.ContainsFunc(e.names[first+1:], g.Matches)
 }
 
 // SuggestTensor is like Suggest, but also suggests the modules that contain the tensors with these names.

@@ -63,23 +63,41 @@ type advised struct {
 func (e advised) Error() string { return e.text }
 func (e advised) Unwrap() error { return e.err }
 
-// howToName replaces the advice in the error for a folder with several files by how to name them on a command line.
-func howToName(folder string, err error) error {
+// howToName replaces the advice in the error for a folder with several files or models by how to name them on the command
+// line of a verb.
+func howToName(verb, folder string, err error) error {
+	shown := strings.TrimRight(storage.Shown(folder), "/")
+	advise := func(format string, args ...any) error { return advised{fmt.Sprintf(format, args...), err} }
+	if members := new(variant.Members); errors.As(err, &members) {
+		reason := members.Err
+		if at := new(fs.PathError); errors.As(reason, &at) {
+			reason = at.Err
+		}
+		advice := fmt.Sprintf("%s %s/%s", verb, shown, members.Names[0])
+		if verb == "cp" {
+			advice += " DST"
+		}
+		return advise("%v; name one of its models: %s", reason, advice)
+	}
 	several := new(variant.Several)
 	if !errors.As(err, &several) {
 		return err
 	}
-	advise := func(format string, args ...any) error { return advised{fmt.Sprintf(format, args...), err} }
 	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // each index is a whole model, and a shell cannot expand a pattern in a URL
-		return advise("%s; name one: ls %s/%s", several.Found(), strings.TrimRight(storage.Shown(folder), "/"), several.Names[0])
+		return advise("%s; name one: %s %s/%s", several.Found(), verb, shown, several.Names[0])
 	}
+	which, files := "them", filepath.Join(folder, "*"+filepath.Ext(several.Names[0]))
 	if i := slices.IndexFunc(several.Names, isNumbered); i >= 0 && !slices.ContainsFunc(several.Names, storage.IsIndex) {
 		shard, _ := variant.ParseShard(several.Names[i])
-		shards := filepath.Join(folder, shard.Stem+"*-of-"+shard.Count+shard.Ending)
-		return advise("%s; name those of one model: ls %s; or join them: cp %s NEW", several.Found(), term.Name(shards), term.Name(shards))
+		which, files = "those of one model", filepath.Join(folder, shard.Stem+"*-of-"+shard.Count+shard.Ending)
 	}
-	all := filepath.Join(folder, "*"+filepath.Ext(several.Names[0]))
-	return advise("%s; name them: ls %s; or join them: cp %s NEW", several.Found(), term.Name(all), term.Name(all))
+	switch files := term.Name(files); verb {
+	case "cp":
+		return advise("%s; to join %s, name them: cp %s NEW", several.Found(), which, files)
+	case "ls", "hash", "check":
+		return advise("%s; name %s: %s %s; or join them: cp %s NEW", several.Found(), which, verb, files, files)
+	}
+	return advise("%s; name one: %s %s; or join %s: cp %s NEW", several.Found(), verb, term.Name(filepath.Join(folder, several.Names[0])), which, files)
 }
 
 // isNumbered reports whether a file is a shard, judging by its name.

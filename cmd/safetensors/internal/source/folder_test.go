@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -103,17 +104,30 @@ func TestLayoutCapitals(t *testing.T) {
 	}
 }
 
-// TestHowToName: the advice for a folder of several models names one of its indexes, the shards of one model, or all files.
+// TestHowToName: the advice for a folder of several models names one of its indexes, the shards of one model, or all
+// files, in a command line with the verb that was used.
 func TestHowToName(t *testing.T) {
-	for want, names := range map[string][]string{
-		"; name one: ls dir/a.safetensors.index.json":                                                                 {"a.safetensors.index.json", "b.safetensors.index.json"},
-		"; name those of one model: ls dir/a*-of-00002.safetensors; or join them: cp dir/a*-of-00002.safetensors NEW": {"a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors", "b.safetensors"},
-		"; name them: ls dir/*.safetensors; or join them: cp dir/*.safetensors NEW":                                   {"a.safetensors", "b.safetensors"},
+	indexes := []string{"a.safetensors.index.json", "b.safetensors.index.json"}
+	shards := []string{"a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors", "b.safetensors"}
+	others := []string{"a.safetensors", "b.safetensors"}
+	for want, c := range map[string]struct {
+		verb  string
+		names []string
+	}{
+		"; name one: ls dir/a.safetensors.index.json":                                                                       {"ls", indexes},
+		"; name one: show dir/a.safetensors.index.json":                                                                     {"show", indexes},
+		"; name those of one model: ls dir/a*-of-00002.safetensors; or join them: cp dir/a*-of-00002.safetensors NEW":       {"ls", shards},
+		"; to join those of one model, name them: cp dir/a*-of-00002.safetensors NEW":                                       {"cp", shards},
+		"; name one: meta dir/a-00001-of-00002.safetensors; or join those of one model: cp dir/a*-of-00002.safetensors NEW": {"meta", shards},
+		"; name them: hash dir/*.safetensors; or join them: cp dir/*.safetensors NEW":                                       {"hash", others},
+		"; name one: stats dir/a.safetensors; or join them: cp dir/*.safetensors NEW":                                       {"stats", others},
 	} {
-		err := howToName("dir", &variant.Several{Usual: "model.safetensors", Names: names, List: "them"})
+		err := howToName(c.verb, "dir", &variant.Several{Usual: "model.safetensors", Names: c.names, List: "them"})
 		require.True(t, strings.HasSuffix(filepath.ToSlash(err.Error()), want), "%v", err)
 	}
-	require.Equal(t, fs.ErrNotExist, howToName("dir", fs.ErrNotExist))
+	pipeline := &variant.Members{Err: &fs.PathError{Op: "open", Path: ".", Err: errors.New("no model in it")}, Names: []string{"unet", "vae"}}
+	require.EqualError(t, howToName("show", "dir", pipeline), "no model in it; name one of its models: show dir/unet")
+	require.Equal(t, fs.ErrNotExist, howToName("ls", "dir", fs.ErrNotExist))
 }
 
 // TestDirectoryOfStdin: - is standard input, also beside a folder of that name.

@@ -3,6 +3,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,9 @@ type Opener struct {
 	// Local refuses sources that are not files of this machine. A repository of the hub is allowed
 	// if it is in the cache.
 	Local bool
+
+	// Verb is the verb of the command line, which the advice in errors repeats. It defaults to ls.
+	Verb string
 
 	// Note is called with a sentence about each entry that Open leaves out of a source. It may be
 	// nil.
@@ -224,7 +228,7 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 	}
 	f, err := o.openFolder(c, fsys, name)
 	if err != nil {
-		return howToName(c.Name, err)
+		return howToName(cmp.Or(o.Verb, "ls"), c.Name, err)
 	}
 	c.take(f)
 	c.Metadata = variant.WithoutSharding(c.Metadata)
