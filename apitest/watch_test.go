@@ -23,12 +23,12 @@ func watched(x Tensor, read func(n int) error) Tensor {
 	return Watch(map[string]Tensor{"x": x}, read)["x"]
 }
 
-// TestWatchNil: without a func to call, Watch returns the tensors as they are, and so a View still works.
+// TestWatchNil: without a func to call, Watch returns the tensors as they are, and they can be read.
 func TestWatchNil(t *testing.T) {
 	x := must(NewTensor(F32, []int{2}, []float32{1, 2}))
-	view, err := View[float32](watched(x, nil))
+	got, err := Append[float32](nil, watched(x, nil))
 	require.NoError(t, err)
-	require.Equal(t, []float32{1, 2}, view)
+	require.Equal(t, []float32{1, 2}, got)
 }
 
 // A derived tensor is made from another one. bytes is how much of that one it reads.
