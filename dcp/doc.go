@@ -37,8 +37,9 @@
 //
 // Some files are refused: sums that are pending (Partial); the flat parameters of FSDP1, because
 // their files do not describe which tensors they contain; tensors that PyTorch up to 2.4 divided
-// twice along one dimension, because the files do not contain the order; and files of several
-// saves in one folder.
+// twice along one dimension, because the files do not contain the order; tensors divided by a mesh
+// whose ranks do not ascend, because FSDP2 and distribute_tensor then divide them in different
+// orders; and files of several saves in one folder.
 //
 // # Writing
 //

@@ -105,6 +105,10 @@ func (m *meshes) readDTensor(s *share, o *pickle.Object, file *rankfile.File) (e
 			return err
 		}
 	}
+	// distribute_tensor gives the first part to the first rank of the mesh, FSDP2 to the smallest rank.
+	if !s.place.mesh.sorted && slices.ContainsFunc(placements, func(p placement) bool { return p.dim >= 0 }) {
+		return errors.New("the ranks of its mesh do not ascend: the file does not contain the order in which they divide it")
+	}
 	class, _ := o.Args[1].(pickle.Global)
 	if err := checkOrder(spec, placements, strings.HasPrefix(class.Module, torchModules+"_tensor")); err != nil {
 		return err
@@ -123,6 +127,9 @@ func (s *share) add(b box, local any, file *rankfile.File) error {
 	t, err := file.Tensor(local)
 	if err != nil {
 		return fmt.Errorf("its local tensor: %w", err)
+	}
+	if b.empty() && t.DType() == s.dtype && t.Len() == 0 {
+		return nil // after tensor parallelism has left [7 0] to a rank, FSDP2 makes [0 0] of it
 	}
 	if t.DType() != s.dtype || !slices.Equal(t.Shape(), b.sizes()) {
 		return fmt.Errorf("its local tensor is %v, but %v of size %s is %v of shape %s", t, b, shapetext.Of(s.size), s.dtype, shapetext.Of(b.sizes()))

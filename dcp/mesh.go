@@ -15,8 +15,9 @@ import (
 // A mesh is an array, of 1 to maxMeshDims dimensions, of the ranks between which a tensor is
 // divided.
 type mesh struct {
-	shape []int
-	ranks []int32 // in row-major order
+	shape  []int
+	ranks  []int32 // in row-major order
+	sorted bool    // whether the ranks ascend along each dimension
 }
 
 const (
@@ -380,7 +381,21 @@ func (m *meshes) intern(shape []int, ranks []int32) (*mesh, error) {
 	if m.kept += n; m.kept > maxMeshKept {
 		return nil, errors.New("the meshes of all tensors have too many ranks")
 	}
-	made := &mesh{shape, ranks}
+	made := &mesh{shape, ranks, ascend(ranks, shape)}
 	m.known[string(key)] = made
 	return made, nil
+}
+
+// ascend reports whether the ranks of a mesh with this shape ascend along each dimension.
+func ascend(ranks []int32, shape []int) bool {
+	step := 1
+	for dim := len(shape) - 1; dim >= 0; dim-- {
+		for i, r := range ranks {
+			if i/step%shape[dim] > 0 && r < ranks[i-step] {
+				return false
+			}
+		}
+		step *= shape[dim]
+	}
+	return true
 }

@@ -33,3 +33,23 @@ func TestPlacementNames(t *testing.T) {
 	require.Equal(t, "Shard(0)", placement{dim: 0}.String())
 	require.Equal(t, "_StridedShard(1, 2)", placement{dim: 1, before: 2}.String())
 }
+
+// TestAscend: the ranks of a mesh ascend along every dimension, or they do not along one of them.
+func TestAscend(t *testing.T) {
+	for _, c := range []struct {
+		shape []int
+		ranks []int32
+		want  bool
+	}{
+		{[]int{1}, []int32{7}, true},
+		{[]int{3}, []int32{0, 2, 5}, true},
+		{[]int{3}, []int32{0, 5, 2}, false},
+		{[]int{2, 3}, []int32{0, 2, 4, 1, 3, 5}, true}, // the next row begins with a smaller rank than the last one ends
+		{[]int{2, 3}, []int32{1, 3, 5, 0, 2, 4}, false},
+		{[]int{2, 3}, []int32{0, 2, 1, 3, 4, 5}, false},
+		{[]int{2, 1, 2}, []int32{0, 1, 2, 3}, true},
+		{[]int{2, 2, 1}, []int32{0, 1, 3, 2}, false},
+	} {
+		require.Equal(t, c.want, ascend(c.ranks, c.shape), "%v of %v", c.ranks, c.shape)
+	}
+}

@@ -497,6 +497,30 @@ func TestStageIsMissing(t *testing.T) {
 	requireRefused(t, "the file of rank 0 is missing: there were 4 ranks, and there are 2 files", files[2:]...)
 }
 
+// TestEmptyPart: the part of a rank without elements may have any shape, but not another dtype.
+func TestEmptyPart(t *testing.T) {
+	files := func(empty func(p *rankPickle) string) (all []*fstest.MapFile) {
+		for rank := range 2 {
+			p := &rankPickle{}
+			local := p.floats(0, 3, 1)
+			if rank == 1 {
+				local = empty(p)
+			}
+			mesh := deviceMesh{ranks: p.ints([]int{2}, 0, 1), coordinate: list(num(rank))}
+			x := dtensor{size: tuple(num(3), num(1)), local: local, placements: list(shard(1)), mesh: mesh.String()}
+			all = append(all, p.file(dict(str("x"), x.String())))
+		}
+		return all
+	}
+	for _, shape := range [][]int{{3, 0}, {0, 0}, {0}} {
+		c, err := openRankFiles(files(func(p *rankPickle) string { return p.floats(0, shape...) })...)
+		require.NoError(t, err)
+		requireFloats(t, c, "x", 3, 1)
+	}
+	requireRefused(t, `tensor "x": its local tensor is I64 [0,0], but [0:3,1:1] of size [3,1] is F32`, files(func(p *rankPickle) string { return p.ints([]int{0, 0}) })...)
+	requireRefused(t, `tensor "x": its local tensor is F32 [1,1], but [0:3,1:1] of size [3,1] is F32`, files(func(p *rankPickle) string { return p.floats(0, 1, 1) })...)
+}
+
 // order is an entry of a DTensor's shard_order: the dimensions of the mesh that cut one dimension.
 func order(dim int, mesh ...int) string {
 	return "ctorch.distributed.tensor._dtensor_spec\nShardOrderEntry\n" + tuple(num(dim), tuple(nums(mesh)...)) + "\x81"
@@ -562,6 +586,9 @@ func TestJobs(t *testing.T) {
 		return func(p *rankPickle) entries { return entries{str(name), half(p, 0, rank)} }
 	}
 	outside := func(p *rankPickle) entries { return entries{str("x"), half(p, -1, 0, 1)} }
+	inLater := func(coordinate int) func(p *rankPickle) entries { // a mesh of the ranks 1 and 2
+		return func(p *rankPickle) entries { return entries{str("x"), half(p, coordinate, 1, 2)} }
+	}
 
 	c := must(openRankFiles(files(first, second)...))
 	requireFloats(t, c, "x", 4)
@@ -576,7 +603,8 @@ func TestJobs(t *testing.T) {
 	for want, made := range map[string][]*fstest.MapFile{
 		`the file of rank 1 is missing, which is in the mesh of [2] in rank 0`: files(first),
 		`rank 1 ("model_rank_1.pt") lacks it, which is in the mesh of [2]`:     files(both(first, plain("p", 0)), plain("p", 0)),
-		`have different meshes of the same ranks`:                              files(first, func(p *rankPickle) entries { return entries{str("x"), half(p, 0, 1, 0)} }),
+		`have different meshes of the same ranks`:                              files(first, inLater(0), inLater(1)),
+		`tensor "x": the ranks of its mesh do not ascend: `:                    files(func(p *rankPickle) entries { return entries{str("x"), half(p, 1, 1, 0)} }, func(p *rankPickle) entries { return entries{str("x"), half(p, 0, 1, 0)} }),
 		`tensor "p": rank 1 ("model_rank_1.pt") lacks it, which rank 0`:        files(both(first, plain("p", 0)), second),
 		`tensor "p": rank 0 ("model_rank_0.pt") lacks it, which rank 1`:        files(first, both(second, plain("p", 0))),
 		`tensor "p": it differs between the ranks that have it`:                files(both(first, plain("p", 0)), both(second, plain("p", 1))),
