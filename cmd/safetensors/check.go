@@ -30,8 +30,8 @@ func (c *command) check() *cobra.Command {
 	cmd := c.verb("check SRC... [--values] [--part K/N] [--json]", "Say whether files obey the rules of the format", `
 A file that breaks a rule is refused: the line names the tensor, the rule and the place.
 In a folder, every .safetensors file and every index is checked; without these, every
-folder below it with a distributed checkpoint or a pytorch_model.bin. Hidden folders do not
-count. A file of another format is checked by the rules of that format, and the line says
+folder below it with a distributed checkpoint or a pytorch_model.bin, or else each of several
+files of PyTorch in it. Hidden folders do not count. A file of another format is checked by the rules of that format, and the line says
 so; it is refused if a tensor in it cannot be read, or if its name ends in .safetensors.
 --values also refuses files with a NaN or an infinity. A pipe or a device in a folder is
 refused unread, as is a folder that cannot be listed. The exit code is 1 if a
@@ -116,7 +116,7 @@ func (c *command) checkFolder(name string, refused map[string]bool) (found bool,
 			continue
 		}
 		found = true
-		v := folderFinding{storage.Shown(name), false, f.Rule, f.Files, f.Tensor, f.Text}
+		v := folderFinding{storage.Shown(name), false, f.Rule, f.Files, f.Tensor, storage.WithVerbs(f.Text)}
 		if err := c.print(v, func() {
 			fmt.Fprintf(c.out, "found    %s: %s: %s\n", v.Directory, v.Rule, term.Clean(v.Reason))
 		}); err != nil {
@@ -213,13 +213,31 @@ func filesOf(name string) ([]string, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		if files = below; len(below) == 0 || slices.Contains(below, filepath.Clean(dir)) {
+		if files = below; len(below) == 0 {
+			files = looseFiles(dir)
+		}
+		if len(files) == 0 || slices.Contains(below, filepath.Clean(dir)) {
 			files = []string{name} // it is a checkpoint itself, or its verdict will list what it contains
 		}
 	}
 	files = append(files, unreadable...)
 	slices.Sort(files)
 	return slices.Compact(files), nil
+}
+
+// looseFiles returns the files and indexes of torch.save in a folder that holds several, none of which has the usual name
+// of a model. It returns none for any other folder.
+func looseFiles(dir string) (files []string) {
+	f, err := checkpoint.Opener{Skip: func(string, error) {}}.Open(dir)
+	if err == nil {
+		f.Close()
+	}
+	if several := new(variant.Several); errors.As(err, &several) {
+		for _, name := range several.Names {
+			files = append(files, filepath.Join(dir, name))
+		}
+	}
+	return files
 }
 
 // irregular reports whether a file is a pipe or a device. Check opens such a file only if the command line names it:

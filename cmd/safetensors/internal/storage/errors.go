@@ -34,8 +34,7 @@ func (s *Session) Named(name string, err error) error {
 	return &Error{shown, asVerbs(reason), err}
 }
 
-// asVerbs replaces the advice at the end of an error of the library, which names packages and
-// fields, with advice that names verbs and flags. It adds advice for a file that is cut short.
+// asVerbs applies WithVerbs to the text of an error. It adds advice for a file that is cut short.
 func asVerbs(err error) error {
 	before := err.Error()
 	if errors.As(err, new(*safetensors.FormatError)) && errors.Is(err, io.ErrUnexpectedEOF) {
@@ -44,15 +43,21 @@ func asVerbs(err error) error {
 		}
 		return fmt.Errorf("%w: the file is cut short, perhaps by a download that did not finish", err)
 	}
-	text := strings.NewReplacer(
-		variant.PackagesRead, "cp reads files of torch.save by their names (.bin, .pt), and folders of .distcp files",
-		variant.PackageJoins, "name the folder that it is in",
-		variant.KeySelects, "--key selects one of ",
-	).Replace(before)
+	text := WithVerbs(before)
 	if text == before {
 		return err
 	}
 	return errors.New(text)
+}
+
+// WithVerbs replaces the advice of the library in a text, which names packages and fields, with advice that names
+// verbs and flags.
+func WithVerbs(text string) string {
+	return strings.NewReplacer(
+		variant.PackagesRead, "cp reads files of torch.save by their names (.bin, .pt), and folders of .distcp files",
+		variant.PackageJoins, "name the folder that it is in",
+		variant.KeySelects, "--key selects one of ",
+	).Replace(text)
 }
 
 // names reports whether the text of an error names a source, or a file in it.
