@@ -341,6 +341,26 @@ func startStore(t *testing.T, handler http.Handler) *store {
 	return s
 }
 
+// TestRequestsOfFolder: a folder of a bucket is described and listed for its models and for the one that is opened, but not
+// again for each question whether it is a folder, and which files are no part of the model.
+func TestRequestsOfFolder(t *testing.T) {
+	s := startStore(t, fakeS3())
+	writeShards(t, "local")
+	succeeds(t, "cp", "local", "s3://models/llama", "--max-shard-size", "32B")
+	s.requests()
+	succeeds(t, "ls", "s3://models/llama")
+	counts := make(map[string]int)
+	for _, request := range s.requests() {
+		counts[request]++
+	}
+	require.LessOrEqual(t, counts["HEAD /models/llama"], 2)
+	require.LessOrEqual(t, counts["GET /models"], 5) // a list
+	require.Len(t, counts, 6)
+	for name := range s.contents(t, "llama/") {
+		require.Equal(t, 1, counts["GET /models/"+name], name)
+	}
+}
+
 // puts is requests, without those that write nothing.
 func (s *store) puts() []string {
 	return slices.DeleteFunc(s.requests(), func(request string) bool { return !strings.HasPrefix(request, "PUT ") })

@@ -120,7 +120,7 @@ func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
 	if !slices.ContainsFunc(c.Files, func(f storage.File) bool { return isSafetensors(f.Name) }) {
 		return nil
 	}
-	entries, err := fsys.ReadDir(".")
+	entries, err := fsys.Entries()
 	var shards, others []string
 	how := ""
 	for _, e := range entries {

@@ -24,8 +24,11 @@ type FS struct {
 	listed  bool   // whether the folder can be listed
 	Commit  *Pin   // the commit, if the folder is in a repository; otherwise nil
 
-	mu     sync.Mutex
-	opened []File
+	folder fs.FileInfo // description of a folder in a bucket, which costs requests; nil for other folders
+
+	mu      sync.Mutex
+	opened  []File
+	entries []fs.DirEntry // result of the last ReadDir of the folder itself; nil before that
 }
 
 // Local returns a folder of this machine.
@@ -64,8 +67,34 @@ func (f *FS) in(name string) string {
 	return path.Join(f.dir, name)
 }
 
-func (f *FS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(f.files, f.in(name)) }
-func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.files, f.in(name)) }
+func (f *FS) Stat(name string) (fs.FileInfo, error) {
+	if name == "." && f.folder != nil {
+		return f.folder, nil
+	}
+	return fs.Stat(f.files, f.in(name))
+}
+
+func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(f.files, f.in(name))
+	if name == "." && err == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.entries = slices.Clone(entries) // callers delete entries
+	}
+	return entries, err
+}
+
+// Entries returns the files and folders in the folder as ReadDir has last returned them, or calls ReadDir if nobody
+// has. It is for notes about a folder that was opened, because each ReadDir of a bucket is a request.
+func (f *FS) Entries() ([]fs.DirEntry, error) {
+	f.mu.Lock()
+	entries := f.entries
+	f.mu.Unlock()
+	if entries != nil {
+		return entries, nil
+	}
+	return f.ReadDir(".")
+}
 
 func (f *FS) Open(name string) (fs.File, error) {
 	file, err := f.files.Open(f.in(name))

@@ -136,16 +136,17 @@ func (s *Session) inBucket(name string) (*FS, string, error) {
 	}
 	files := s.through(b)
 	dir, base := path.Split(key)
+	var folder fs.FileInfo
 	if ending := path.Ext(key); ending != ".safetensors" && ending != ".json" {
 		info, err := fs.Stat(files, path.Clean(key))
 		if err != nil {
 			return nil, "", err
 		}
 		if info.IsDir() {
-			dir, base = key, "."
+			dir, base, folder = key, ".", info
 		}
 	}
-	return &FS{session: s, files: files, dir: dir, listed: true}, base, nil
+	return &FS{session: s, files: files, dir: dir, listed: true, folder: folder}, base, nil
 }
 
 // SplitHub splits hf://OWNER/NAME[@REVISION][/FILE]. A slash in a revision is written as %2F,
