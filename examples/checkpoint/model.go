@@ -5,23 +5,24 @@ import (
 	"math/rand/v2"
 )
 
-const terms = 8 // of the sum that the model is
+const terms = 8 // number of waves in the sum that the model computes
 
 // A model learns a function of one variable as a sum of waves, and holds the state of its
 // training.
 type model struct {
-	step   int // steps done
+	step   int // number of steps done
 	params map[string]*param
 }
 
-// A param is a tensor of weights, with the momentum that the optimizer keeps. The gradient
-// itself is not saved: each step computes it from zero.
+// A param is a tensor of weights, with their gradient and the momentum of the optimizer. The gradient is
+// not saved, because each step computes it anew.
 type param struct {
 	shape                       []int
 	weights, momentum, gradient []float32
 }
 
-func target(x float64) float64 { return x*x + x } // for -1 ≤ x < 1
+// target returns the value that the model learns for x, where -1 ≤ x < 1.
+func target(x float64) float64 { return x*x + x }
 
 func newModel() *model {
 	m := &model{params: make(map[string]*param)}
@@ -32,9 +33,10 @@ func newModel() *model {
 	return m
 }
 
-// wave returns the value of a term for x.
+// wave returns the value of term i of the sum for x, before it is multiplied by its weight.
 func wave(i int, x float64) float64 { return math.Sin(float64(i+1)*x + float64(i%2)) }
 
+// output returns the value of the model for x.
 func (m *model) output(x float64) float64 {
 	y := float64(m.params["bias"].weights[0])
 	for i, w := range m.params["waves.weight"].weights {
@@ -43,8 +45,8 @@ func (m *model) output(x float64) float64 {
 	return y
 }
 
-// train takes one step. Its batch depends on the number of the step alone, so a checkpoint
-// needs no state of a random generator.
+// train takes one step. Its batch depends only on the number of the step, so that a checkpoint need not
+// contain the state of a random generator.
 func (m *model) train() {
 	const batch, rate, decay = 64, 0.05, 0.9
 	for _, p := range m.params {
@@ -53,7 +55,7 @@ func (m *model) train() {
 	random := rand.New(rand.NewPCG(1, uint64(m.step)))
 	for range batch {
 		x := 2*random.Float64() - 1
-		slope := 2 * (m.output(x) - target(x)) / batch // of the squared error
+		slope := 2 * (m.output(x) - target(x)) / batch // derivative of the squared error
 		m.params["bias"].gradient[0] += float32(slope)
 		for i := range terms {
 			m.params["waves.weight"].gradient[i] += float32(slope * wave(i, x))

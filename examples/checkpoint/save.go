@@ -15,9 +15,9 @@ type saver struct {
 	pending chan error // receives the result of the save in progress; nil if there is none
 }
 
-// save waits for the previous save, returns its error if it failed, and starts
-// another. WriteFile replaces the file atomically: whatever stops the program, the
-// file holds this checkpoint or the previous one. The arguments must not change any more.
+// save waits for the previous save, returns its error if it failed, and starts another one. WriteFile
+// replaces the file atomically: whatever stops the program, the file holds this checkpoint or the
+// previous one. The caller must not change the arguments afterwards.
 func (s *saver) save(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	if err := s.wait(); err != nil {
 		return err
@@ -38,13 +38,14 @@ func (s *saver) wait() error {
 	return err
 }
 
-// state returns all of p that the next step depends on, by the prefix that its
+// state returns the slices of p on which the next step depends. The keys are the prefixes that their
 // tensors have in a checkpoint.
 func (p *param) state() map[string][]float32 {
 	return map[string][]float32{"master.": p.weights, "momentum.": p.momentum}
 }
 
-// snapshot returns a checkpoint of a copy, which the training does not change.
+// snapshot returns the tensors and the metadata of a checkpoint. The tensors are copies, which the training
+// does not change.
 func (m *model) snapshot() (map[string]safetensors.Tensor, map[string]string, error) {
 	tensors := make(map[string]safetensors.Tensor)
 	for name, p := range m.params {
@@ -64,11 +65,11 @@ func (m *model) snapshot() (map[string]safetensors.Tensor, map[string]string, er
 	return tensors, map[string]string{"step": strconv.Itoa(m.step)}, nil
 }
 
-// resume makes m what it was when its checkpoint was taken.
+// resume restores the state that m had when the checkpoint in f was taken.
 func (m *model) resume(f *safetensors.File) (err error) {
 	step, ok := f.Metadata()["step"]
 	if !ok {
-		return errors.New("its metadata has no step: it is no checkpoint of this program")
+		return errors.New("its metadata has no step: it is not a checkpoint of this program")
 	}
 	if m.step, err = strconv.Atoi(step); err != nil {
 		return fmt.Errorf("the step in its metadata: %w", err)
@@ -81,7 +82,8 @@ func (m *model) loadRounded(f *safetensors.File) error {
 	return m.load(f, func(p *param) map[string][]float32 { return map[string][]float32{"": p.weights} })
 }
 
-// load copies tensors, whether F32 or BF16, into memory, by their prefixes.
+// load copies tensors, which may be F32 or BF16, into the slices that the func into returns. The keys of
+// these slices are the prefixes of the tensors.
 func (m *model) load(f *safetensors.File, into func(*param) map[string][]float32) error {
 	for name, p := range m.params {
 		for prefix, values := range into(p) {

@@ -11,10 +11,10 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// gomlxTensor returns t as a tensor of the same dtype. Its bytes are read into the memory
-// of GoMLX: they are little-endian, as are the machines that it runs on.
+// gomlxTensor returns t as a tensor of GoMLX with the same dtype. It reads the bytes into the memory of
+// GoMLX. They are little-endian, like all machines on which GoMLX runs.
 func gomlxTensor(t safetensors.Tensor) (*tensors.Tensor, error) {
-	dtype, ok := dtypes.MapOfNames[strings.Replace(t.DType().String(), "I", "S", 1)] // I64 is S64 there
+	dtype, ok := dtypes.MapOfNames[strings.Replace(t.DType().String(), "I", "S", 1)] // GoMLX calls I64 S64
 	if !ok || dtype.Size()*8 != t.DType().Bits() || t.Len() == 0 {
 		return nil, fmt.Errorf("%v: GoMLX has no such dtype, or no such shape", t)
 	}

@@ -2,20 +2,19 @@
 //
 //	cd examples/frameworks && go run . ../../testdata/model.safetensors lm_head.weight
 //
-// gonum computes in float64, so a matrix is viewed if it is F64 and converted,
-// exactly, if it is of a smaller float dtype: see gonumMatrix. The pattern is the same
-// everywhere: View where possible, else Append. View returns the elements in place, as the
-// Go type of their dtype; where it cannot, the error wraps errors.ErrUnsupported, and
-// Append copies and converts them.
+// gonum computes in float64. So an F64 matrix is viewed, and a matrix of a smaller float dtype is
+// converted, which is exact: see gonumMatrix. The pattern is the same for every library: use View if
+// possible, otherwise Append. View returns the elements in place, with the Go type of their dtype. If it
+// cannot, the error wraps errors.ErrUnsupported, and Append copies and converts the elements.
 //
-// GoMLX has most dtypes, BF16 and F16 among them, and memory of its own, into which Append
-// reads the bytes: see gomlxTensor.
+// GoMLX has most dtypes, including BF16 and F16. It has memory of its own, into which Append reads the
+// bytes: see gomlxTensor.
 //
-// Since gonum writes to what it shares, main reads the file with Load: its views are
-// ordinary memory. Those of Open are read-only.
+// gonum may write to the elements that it shares. So the program reads a file with Load, whose views are
+// ordinary memory; the views of Open are read-only.
 //
-// Given a folder, it opens the model with package quant: a quantised weight is the F32
-// matrix that it stands for, which is computed as it is copied to the library.
+// If the argument is a directory, the program opens the model with package quant. A quantised weight is then the
+// F32 matrix that it represents, which is computed while it is copied to the library.
 //
 // This is a module of its own, so that the libraries do not become dependencies of
 // the package.
@@ -39,7 +38,7 @@ func main() {
 	}
 }
 
-// run prints what each library makes of a matrix.
+// run prints properties of a matrix, as each library reports them.
 func run(args []string, stdout io.Writer) error {
 	if len(args) != 2 {
 		return errors.New("usage: frameworks MODEL TENSOR")
@@ -67,8 +66,7 @@ func run(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// open opens a file, or a folder: that of a model, which may be quantised, with its
-// config.json.
+// open opens a file, or the directory of a model, which may be quantised and has its config.json.
 func open(name string) (*safetensors.File, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return quant.Open(name)

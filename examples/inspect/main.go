@@ -4,8 +4,8 @@
 //
 //	go run ./examples/inspect testdata/model.safetensors
 //
-// A model is a file, a folder, the index of shards, or the URL of a file or an index.
-// cmd/safetensors does the same for everyday use: more sources, a tree, JSON.
+// The argument is a file, a directory, the index of a model in shards, or the URL of a file or an index.
+// For everyday use there is the command safetensors, which reads more sources and prints trees and JSON.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// open opens a model: by range requests if it is somewhere else.
+// open opens a model. If its name is a URL, it is read by range requests.
 func open(name string) (*safetensors.File, error) {
 	if strings.Contains(name, "://") {
 		return remote.Open(context.Background(), name)
@@ -47,9 +47,9 @@ func inspect(stdout io.Writer, name string) error {
 		return err
 	}
 	defer f.Close()
-	w := bufio.NewWriter(stdout) // Flush returns the first error
+	w := bufio.NewWriter(stdout) // Flush returns the first error of all writes
 	for name, t := range f.Tensors() {
-		fmt.Fprintf(w, "%-50q %-20v %10d bytes\n", name, t, t.Size()) // %q: names may hold escape sequences
+		fmt.Fprintf(w, "%-50q %-20v %10d bytes\n", name, t, t.Size()) // quoted, because names may contain escape sequences
 	}
 	fmt.Fprintln(w, "\nparameters")
 	count := f.ParameterCount()

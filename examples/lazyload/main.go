@@ -1,13 +1,13 @@
-// Lazyload reads one tensor of a model, or the part of it that one rank of a
-// tensor-parallel group needs, and leaves the rest of the file on the disk.
+// Lazyload reads one tensor of a model, or the part of it that one rank of a tensor-parallel group needs.
+// It does not read the rest of the file.
 //
 //	go run ./examples/lazyload testdata/model.safetensors model.norm.weight
 //	go run ./examples/lazyload -rank 3 -of 8 -dim 1 testdata/model.safetensors model.embed_tokens.weight
 //	go run ./examples/lazyload -rank 3 -of 8 -count testdata/model.safetensors model.embed_tokens.weight
 //
-// It views the elements in the mapped file where it can, and copies them where it
-// must. With -count it reads a single file through an io.ReaderAt instead, as from
-// a network disk, and prints how many bytes the tensor took.
+// It views the elements in the mapped file if possible, and copies them otherwise. With -count it reads
+// a single file through an io.ReaderAt instead, as a program would read a network disk, and prints how
+// many bytes it has read for the tensor.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("lazyload", flag.ExitOnError)
 	rank := flags.Int("rank", 0, "the `part` to read, from 0")
-	of := flags.Int("of", 1, "the number of equal parts, one for each rank")
+	parts := flags.Int("of", 1, "the number of equal parts, one for each rank")
 	dim := flags.Int("dim", 0, "the `dimension` to divide: 0 for rows, 1 for columns")
 	count := flags.Bool("count", false, "read through an io.ReaderAt and count the bytes")
 	flags.Usage = func() {
@@ -43,18 +43,19 @@ func run(args []string, stdout io.Writer) error {
 		return errors.New("expected a model and the name of a tensor; -h shows the usage")
 	}
 	if *count {
-		return countPart(stdout, flags.Arg(0), flags.Arg(1), *dim, *rank, *of)
+		return countPart(stdout, flags.Arg(0), flags.Arg(1), *dim, *rank, *parts)
 	}
 	f, err := safetensors.Open(flags.Arg(0))
 	if err != nil {
 		return err
 	}
-	defer f.Close() // views end here, so printPart uses them before
-	return printPart(stdout, f, flags.Arg(1), *dim, *rank, *of)
+	defer f.Close() // views are invalid afterwards, so printPart must have used them
+	return printPart(stdout, f, flags.Arg(1), *dim, *rank, *parts)
 }
 
-// countPart reads a file through an io.ReaderAt, and prints the bytes that a part took.
-func countPart(stdout io.Writer, model, name string, dim, rank, of int) error {
+// countPart is like printPart, but reads the file through an io.ReaderAt, and also prints how many bytes
+// it has read for the part.
+func countPart(stdout io.Writer, model, name string, dim, rank, parts int) error {
 	file, err := os.Open(model)
 	if err != nil {
 		return err
@@ -69,22 +70,23 @@ func countPart(stdout io.Writer, model, name string, dim, rank, of int) error {
 	if err != nil {
 		return err
 	}
-	r.n.Store(0) // forget the header
-	if err := printPart(stdout, f, name, dim, rank, of); err != nil {
+	r.n.Store(0) // does not count the header
+	if err := printPart(stdout, f, name, dim, rank, parts); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "read %d bytes besides the header, of the %d bytes of the file\n", r.n.Load(), info.Size())
 	return nil
 }
 
-// printPart prints part rank of the named tensor. Only View or Append read its data.
-func printPart(w io.Writer, f *safetensors.File, name string, dim, rank, of int) error {
+// printPart prints one rank's part of a tensor, which dimension dim divides into parts of equal size. Only
+// View or Append reads data.
+func printPart(w io.Writer, f *safetensors.File, name string, dim, rank, parts int) error {
 	t, err := f.Tensor(name)
-	if err == nil && of != 1 { // a scalar has no dimension to divide
-		t, err = t.Part(dim, rank, of)
+	if err == nil && parts != 1 { // a scalar has no dimension to divide
+		t, err = t.Part(dim, rank, parts)
 	}
 	if err == nil && t.DType() == safetensors.F64 {
-		t, err = t.Convert(safetensors.F32) // rounds; Append converts the smaller floats by itself
+		t, err = t.Convert(safetensors.F32) // rounds; Append itself converts the smaller floats, because that is exact
 	}
 	if err != nil {
 		return err

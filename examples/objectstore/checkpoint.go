@@ -8,11 +8,10 @@ import (
 
 const indexName = "model.safetensors.index.json"
 
-// commit makes a checkpoint of the named shards, which must be in the bucket: it
-// writes their index. Without it there is no checkpoint. commit reads the headers,
-// so that an index never names a shard that is missing or truncated. It replaces no
-// index, because new shards under the old index would be neither the old
-// checkpoint nor the new.
+// commit writes the index of shards that are in the bucket. Only the index makes them a checkpoint. commit
+// reads their headers, so that an index never names a shard that is missing or truncated. It does not
+// replace an index, because between the first new shard and the new index, the checkpoint would be a
+// mixture of the old one and the new one.
 func commit(d folder, names []string) error {
 	files := make([]*safetensors.File, len(names))
 	var headers errgroup.Group

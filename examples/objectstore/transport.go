@@ -15,25 +15,25 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// open opens an object, or all shards of an index, as remote.Client opens a URL: it reads
-// the index and the headers, and no data. A read of an object that has been replaced since
-// is an error wrapping remote.ErrChanged.
+// open opens an object, or all shards of an index, as remote.Client opens a URL: it reads the index and
+// the headers, but no data. Reading an object that was replaced in the meantime fails with an error that
+// wraps remote.ErrChanged.
 func (d folder) open(name string) (*safetensors.File, error) {
 	client := &remote.Client{HTTP: &http.Client{Transport: d}}
 	return client.Open(d.ctx, "http://bucket/"+name)
 }
 
-// statuses are those of errors that are the same however often one asks.
+// statuses maps the errors that another try would return again to the status of an answer.
 var statuses = map[gcerrors.ErrorCode]int{
 	gcerrors.NotFound:         http.StatusNotFound,
 	gcerrors.PermissionDenied: http.StatusForbidden,
 }
 
-// RoundTrip answers a request for an object, or for a range of one, as a server of HTTP
-// does. remote.Client merges ranges that are close to each other, resumes a body that
-// breaks off, and compares the ETag and the Content-Range with those of the first answer.
+// RoundTrip answers a request for an object, or for a range of one, as an HTTP server does. remote.Client
+// merges ranges that are close to each other, resumes a body that breaks off, and compares the ETag and
+// the Content-Range with those of the first answer.
 func (d folder) RoundTrip(r *http.Request) (*http.Response, error) {
-	first, last := int64(0), int64(-2) // all
+	first, last := int64(0), int64(-2) // makes the length -1, which means the whole object
 	if s := r.Header.Get("Range"); s != "" {
 		if _, err := fmt.Sscanf(s, "bytes=%d-%d", &first, &last); err != nil {
 			return nil, fmt.Errorf("range %q: %w", s, err)
@@ -45,7 +45,7 @@ func (d folder) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.StatusCode, resp.Body = status, http.NoBody
 		resp.Status = fmt.Sprint(status, " ", http.StatusText(status))
 		text := err.Error()
-		resp.Header.Set("X-Error-Message", text[max(len(text)-200, 0):]) // its end tells most
+		resp.Header.Set("X-Error-Message", text[max(len(text)-200, 0):]) // the end of the text is the most specific part
 		return resp, nil
 	}
 	if err != nil {
@@ -54,19 +54,18 @@ func (d folder) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.StatusCode, resp.Body = http.StatusOK, o
 	etag, sent := version(o, fmt.Sprintf("bytes %d-%d/%d", first, min(last+1, o.Size())-1, o.Size()))
 	resp.Header.Set("Etag", etag)
-	if last >= 0 && sent != "" { // else the server has ignored the range
+	if last >= 0 && sent != "" { // otherwise the answer is the whole object
 		resp.StatusCode = http.StatusPartialContent
 		resp.Header.Set("Content-Range", sent)
 	}
 	return resp, nil
 }
 
-// noChecksum keeps the client of S3 from checking the sum of a whole object, which the
-// store has, with a range.
+// noChecksum keeps the client of S3 from comparing the bytes of a range with the checksum that the store
+// has for the whole object.
 func noChecksum(as func(any) bool) error {
-	var amazon *s3.GetObjectInput // must be asked for first
 	var client *[]func(*s3.Options)
-	if as(&amazon) && as(&client) {
+	if as(&client) { // false for other providers
 		*client = append(*client, func(s *s3.Options) {
 			s.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		})
@@ -74,8 +73,10 @@ func noChecksum(as func(any) bool) error {
 	return nil
 }
 
-// version returns the ETag of the object that an answer is of, at Google its generation, of a
-// file its time and size; and the range that was sent, if the provider tells it.
+// version returns an ETag for the version of the object that was read: the ETag of the store, the
+// generation at Google, or the time and the size of a file. It also returns the Content-Range of the
+// answer, or "" if the provider sent the whole object. asked is the Content-Range of a correct answer,
+// which version returns for providers that do not report one.
 func version(o *blob.Reader, asked string) (etag, sent string) {
 	var (
 		amazon s3.GetObjectOutput
@@ -87,7 +88,7 @@ func version(o *blob.Reader, asked string) (etag, sent string) {
 		return aws.ToString(amazon.ETag), aws.ToString(amazon.ContentRange)
 	case o.As(&azure):
 		return string(*azure.ETag), aws.ToString(azure.ContentRange)
-	case o.As(&google): // which checks the range
+	case o.As(&google): // its reader has checked the range
 		return fmt.Sprintf(`"%d"`, google.Attrs.Generation), asked
 	}
 	return fmt.Sprintf(`"%d-%d"`, o.ModTime().UnixNano(), o.Size()), asked

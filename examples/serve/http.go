@@ -28,14 +28,14 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// A badRequest is an error that the client has made.
+// A badRequest is an error in the request of the client.
 type badRequest struct{ error }
 
-// serve returns a handler for send, which sends the answer or returns an error.
+// serve returns a handler that calls send, which sends the answer or returns an error.
 //
-// A model that was replaced meanwhile is closed: if nothing of the answer is out yet, send tries
-// again, with the new model. If something is, the connection is broken off, because to end the
-// answer would make it look complete.
+// A model that is replaced in the meantime is closed. If no byte of the answer has been sent by then, the
+// handler calls send again, with the new model. Otherwise it breaks off the connection, because a client
+// would take an answer that ends normally for complete.
 func (s *server) serve(send func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.stats.Add("requests", 1)
@@ -57,7 +57,7 @@ func (s *server) serve(send func(http.ResponseWriter, *http.Request) error) http
 			code := statusOf(err)
 			s.stats.Add("status_"+strconv.Itoa(code), 1)
 			extend(w)
-			http.Error(w, err.Error(), code) // names in it are quoted
+			http.Error(w, err.Error(), code) // the library quotes names in its errors
 		}
 	}
 }
@@ -113,7 +113,7 @@ func sendJSON(w http.ResponseWriter, v any) error {
 	return err
 }
 
-// send sends the elements of a tensor. ServeContent sees to ranges, conditions and HEAD.
+// send sends the elements of a tensor. ServeContent handles ranges, conditions and HEAD.
 func (s *server) send(w http.ResponseWriter, r *http.Request) error {
 	m, err := s.model(r)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// wanted returns t sliced and converted as a query asks.
+// wanted returns t sliced and converted as the parameters slice and dtype of a query specify.
 func wanted(t safetensors.Tensor, query string) (safetensors.Tensor, error) {
 	parameters, err := url.ParseQuery(query)
 	if err != nil {
@@ -162,14 +162,15 @@ func wanted(t safetensors.Tensor, query string) (safetensors.Tensor, error) {
 	return t.Convert(d)
 }
 
-// etag returns a tag for the answer to a URL for one version of a model. A client that asks for
-// the rest of an answer by If-Range gets all of the new model instead, if it was replaced.
+// etag returns the ETag of the answer to a URL, for one version of a model. If a client requests the rest
+// of an answer with If-Range after the model was replaced, it gets the whole answer of the new model.
 func etag(version, uri string) string {
 	return fmt.Sprintf(`"%.16x"`, sha256.Sum256([]byte(version+"\x00"+uri)))
 }
 
-// A content remembers the error of a read, about which ServeContent is silent. Of several ranges
-// ServeContent reads on another goroutine, which may still run when it returns.
+// A content records the error of a read, because ServeContent does not return it. If a request asks for
+// several ranges, ServeContent reads on another goroutine, which may still run after it has returned. So
+// err is atomic.
 type content struct {
 	*io.SectionReader
 	err atomic.Pointer[error]
@@ -183,21 +184,21 @@ func (c *content) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writeTimeout is how long a client may take for one part of an answer: for all of a model it may
-// take as long as it likes.
+// writeTimeout limits the time in which a client must receive one block of an answer. The time for the
+// whole answer is not limited.
 const writeTimeout = 30 * time.Second
 
-// buffers are those of reads of tensors.
+// buffers holds memory for reading tensors in large blocks.
 var buffers = sync.Pool{New: func() any { return new([1 << 20]byte) }}
 
-// An answer holds its status and header back until the first bytes of the body are written, so
-// that an error before that can still become another answer.
+// An answer delays its status and its header until the first bytes of the body are written. Until then,
+// an error can still replace it by another answer.
 type answer struct {
 	w      http.ResponseWriter
 	header http.Header
 	status int
-	begun  bool
-	bytes  int64
+	begun  bool  // whether the header was sent
+	bytes  int64 // number of bytes of the body sent so far
 }
 
 func newAnswer(w http.ResponseWriter) *answer {
@@ -207,6 +208,7 @@ func newAnswer(w http.ResponseWriter) *answer {
 func (a *answer) Header() http.Header    { return a.header }
 func (a *answer) WriteHeader(status int) { a.status = status }
 
+// begin sends the status and the header, unless they were sent already.
 func (a *answer) begin() {
 	if !a.begun {
 		a.begun = true
@@ -224,14 +226,14 @@ func (a *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom is what io.Copy calls: it reads larger blocks than io.Copy would.
+// ReadFrom implements io.ReaderFrom, which io.Copy uses: it reads larger blocks than io.Copy would.
 func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	buffer := buffers.Get().(*[1 << 20]byte)
 	defer buffers.Put(buffer)
 	return io.CopyBuffer(struct{ io.Writer }{a}, struct{ io.Reader }{r}, buffer[:])
 }
 
-// extend gives the client the time of a part from now on.
+// extend gives the client writeTimeout from now on to receive the next block.
 func extend(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 }

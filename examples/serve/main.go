@@ -3,20 +3,19 @@
 //
 //	cd examples/serve && go test .
 //
-// Each directory of the directory is a model, as package checkpoint opens it, and so is each
-// .safetensors file:
+// Each subdirectory is a model, which package checkpoint opens, and so is each .safetensors file:
 //
 //	serve -listen localhost:8080 models
-//	curl localhost:8080/models                                             # their names
-//	curl localhost:8080/models/llama                                       # tensors and metadata
+//	curl localhost:8080/models                                             # the names of the models
+//	curl localhost:8080/models/llama                                       # the tensors and the metadata of one
 //	curl 'localhost:8080/models/llama/lm_head.weight?slice=0:4,::2&dtype=F32' >elements
 //	curl -r 0-1023 localhost:8080/models/llama/lm_head.weight >first
-//	curl localhost:8080/debug/vars                                         # counts
+//	curl localhost:8080/debug/vars                                         # counters
 //
-// The elements come as they are stored, row by row and little-endian; X-Tensor is their dtype
-// and shape. slice is what Python writes in brackets, dtype converts. Names are escaped as in
-// every URL: a slash in the name of a model, as in those of a pipeline, is %2F. Whoever reaches the
-// address may read all models.
+// The elements are sent row by row and little-endian. The header X-Tensor contains their dtype and shape.
+// The parameter slice selects elements in the syntax that Python uses in brackets, and dtype converts
+// them. Names are escaped as in every URL: a slash in the name of a model, such as a component of a
+// pipeline, is %2F. Everybody who can reach the address may read all models.
 package main
 
 import (
@@ -48,7 +47,7 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	context.AfterFunc(ctx, stop) // so that a second signal ends the program immediately
 	l, err := net.Listen("tcp", *listen)
 	if err != nil {
 		log.Fatal(err)
@@ -61,8 +60,8 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. Then it accepts nothing more, lets requests end for half a minute,
-// and closes the models.
+// run serves until ctx is done. Then it accepts no further connections, waits up to half a minute for the
+// requests in progress, and closes the models.
 func (s *server) run(ctx context.Context, l net.Listener, poll time.Duration) error {
 	defer s.close()
 	s.reload()
