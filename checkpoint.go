@@ -39,7 +39,7 @@ var endings = variant.Endings{fileSuffix}
 func openCheckpoint(in folder, name string) (*File, error) {
 	const tries = 10
 	c := choose(in, name)
-	again := false // whether the choice was the same as before
+	again := false // whether c equals the choice before it
 	for i := 1; ; i++ {
 		f, err := c.open(in)
 		if i == tries || !errors.Is(err, fs.ErrNotExist) {
@@ -219,26 +219,26 @@ func parseShard(name string) (variant.Shard, bool) {
 // shardsOf reports whether files are the shards of one model. Missing shards are an error: a part
 // of a model must not pass for the whole.
 func shardsOf(files []string) (set bool, err error) {
-	var first variant.Shard
+	var shard variant.Shard // any shard of the set
 	have := make(map[int]bool)
 	for _, name := range files {
 		s, ok := parseShard(name)
-		if !ok || len(have) > 0 && s.Set() != first.Set() {
+		if !ok || len(have) > 0 && s.Set() != shard.Set() {
 			return false, nil
 		}
-		first = s
+		shard = s
 		i, _ := strconv.Atoi(s.Number)
 		have[i] = true
 	}
-	n, _ := strconv.Atoi(first.Count)
+	n, _ := strconv.Atoi(shard.Count)
 	if n > maxShards {
 		return false, fmt.Errorf("%d shards exceed the limit of %d", n, maxShards)
 	}
 	var missing []string
 	for i := 1; i <= n; i++ {
 		if !have[i] {
-			first.Number = fmt.Sprintf("%05d", i)
-			missing = append(missing, first.String())
+			shard.Number = fmt.Sprintf("%05d", i)
+			missing = append(missing, shard.String())
 		}
 	}
 	if len(missing) > 0 {

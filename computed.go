@@ -75,7 +75,7 @@ func panicPlaces() string {
 	var stack [32]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
 	var places []string
-	panicking := false // whether the frames of the recovery are passed
+	panicking := false // whether the next frames are below runtime.gopanic: those of fill
 	for more := true; more && len(places) < 3; {
 		var f runtime.Frame
 		f, more = frames.Next()

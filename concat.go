@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Concat returns tensors joined along dimension dim, lazily. They must agree in dtype,
-// rank, and every other dimension. Rows of dtypes below a byte must fill whole bytes.
+// Concat returns tensors joined along dimension dim, which counts from 0, lazily. There must be at
+// least one tensor. They must agree in dtype, rank, and every other dimension. In dtypes below a
+// byte, the part of each tensor at one index of the dimensions before dim must fill whole bytes.
 // Tensors that are adjacent parts of one tensor are merged into a single part of it; if several
 // parts remain, the result has no View.
 func Concat(dim int, tensors ...Tensor) (Tensor, error) {

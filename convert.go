@@ -104,7 +104,9 @@ func (t Tensor) bitcast(d DType) (Tensor, error) {
 // scale returns the shape and the strides that the bytes of t have as elements of another dtype, or
 // the rule that they break. The rank of t must be at least 1.
 func (t Tensor) scale(to DType) (shape []int, strides []int64, broken string) {
-	times, per := t.dtype.Bits(), to.Bits() // the loop reduces times/per to lowest terms, so that products stay small
+	// Every per elements of t are times elements of the other dtype. The loop reduces times/per to
+	// lowest terms, so that products stay small.
+	times, per := t.dtype.Bits(), to.Bits()
 	for d := times; d > 1; d-- {
 		if times%d == 0 && per%d == 0 {
 			times, per = times/d, per/d

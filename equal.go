@@ -44,7 +44,7 @@ func equalTensors(a, b Tensor) (bool, error) {
 	defer second.release()
 	both := streams{first, second}
 	block := both.block()
-	workers := min(both.workers(), ahead(block))
+	workers := min(both.workers(), blocksAhead(block))
 	err = parallel.Blocks(workers, a.Size(), block, func(pos, n int64) error {
 		return compareBlock(both, pos, n)
 	})

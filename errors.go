@@ -112,7 +112,7 @@ func tensorError(name string, err error) error {
 
 // A readError names the tensor and the file whose bytes could not be read.
 type readError struct {
-	tensor, file string // the word tensor with the name that the tensor has in the file, and the name of the file; one may be ""
+	tensor, file string // "tensor" and the quoted name of the tensor, and the name of the file; one may be ""
 	err          error
 }
 

@@ -162,7 +162,7 @@ func ExampleFile_Tensor() {
 	defer f.Close()
 	t, err := f.Tensor("lm_head.weight")
 	if errors.Is(err, fs.ErrNotExist) {
-		t, err = f.Tensor("model.embed_tokens.weight") // tied to it, in many models
+		t, err = f.Tensor("model.embed_tokens.weight") // in many models, the two are tied
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -220,7 +220,7 @@ func ExampleView() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer f.Close() // after the last use of ids
+	defer f.Close() // ids must not be used afterwards
 	t, err := f.Tensor("model.position_ids")
 	if err != nil {
 		log.Fatal(err)
@@ -236,8 +236,8 @@ func ExampleView() {
 	// Output: 63
 }
 
-// Append converts BF16 to float32, which represents every value of BF16. A program that
-// copies a whole model gives it the same memory again and again.
+// Append converts BF16 to float32, which represents every value of BF16. A program that copies a whole model passes the same
+// memory to each call.
 func ExampleAppend() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -250,7 +250,7 @@ func ExampleAppend() {
 		if t.DType() != safetensors.BF16 {
 			continue
 		}
-		if buf, err = safetensors.Append(buf[:0], t); err != nil { // grows to the largest tensor
+		if buf, err = safetensors.Append(buf[:0], t); err != nil { // grows until it holds the largest tensor
 			log.Fatal(err)
 		}
 		for _, w := range buf {
@@ -261,8 +261,7 @@ func ExampleAppend() {
 	// Output: -4.801
 }
 
-// Conversions that round must be requested with Convert. They are computed when
-// the elements are read, here by Append.
+// A conversion that rounds must be requested with Convert. It happens when the elements are read, here by Append.
 func ExampleTensor_Convert() {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{3}, []float32{1, math.Pi, 1e6})
 	if err != nil {
@@ -335,8 +334,8 @@ func ExampleTensor_Slice_rows() {
 	// [20 21 0 1] <nil>
 }
 
-// A weight that one framework stores as [in, out] and another as [out, in]. It is
-// transposed when it is read, here by Append, elsewhere by WriteFile.
+// Some frameworks store a weight as [in, out], others as [out, in]. It is transposed when it is read, here by Append; a
+// program may also write it with WriteFile.
 func ExampleTensor_Transpose() {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{2, 3}, []float32{
 		0, 1, 2,
@@ -356,7 +355,7 @@ func ExampleTensor_Transpose() {
 	// [0 10 1 11 2 12] <nil>
 }
 
-// The bytes of a tensor, row by row and little-endian on every machine.
+// WriteTo writes the bytes of a tensor row by row, and little-endian on every machine.
 func ExampleTensor_WriteTo() {
 	t, err := safetensors.NewTensor(safetensors.I16, []int{2}, []int16{1, -2})
 	if err != nil {
@@ -371,8 +370,7 @@ func ExampleTensor_WriteTo() {
 	// Output: 4 bytes, SHA-256 dd8b10d263a3a65c...
 }
 
-// A folder in a zip archive, in an embed.FS or in any other file system is a
-// checkpoint, too.
+// OpenFS opens a checkpoint in a zip archive, in an embed.FS or in any other file system.
 func ExampleOpenFS() {
 	f, err := safetensors.OpenFS(os.DirFS("testdata"), ".")
 	if err != nil {
@@ -402,12 +400,12 @@ func ExampleJoin() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer f.Close() // closes all
+	defer f.Close() // closes all of the files
 	fmt.Println(f)
 	// Output: 5 tensors, 256 bytes
 }
 
-// A conversion with a progress bar, which Ctrl-C ends: WriteFile then leaves nothing behind.
+// A conversion shows its progress, and Ctrl-C cancels it. WriteFile then leaves no file behind.
 func ExampleWatch() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -421,11 +419,11 @@ func ExampleWatch() {
 	for _, t := range tensors {
 		total.Add(t.Size())
 	}
-	tensors = safetensors.Watch(tensors, func(n int) error { // from several goroutines
+	tensors = safetensors.Watch(tensors, func(n int) error { // several goroutines may call it
 		done.Add(int64(n))
 		return ctx.Err()
 	})
-	bar := func() { // which a program draws now and then, such as for each tick of a time.Ticker
+	bar := func() { // a program calls it regularly, for example at each tick of a time.Ticker
 		n := int(40 * done.Load() / total.Load())
 		fmt.Printf("[%s%s] %d of %d bytes\n", strings.Repeat("=", n), strings.Repeat(" ", 40-n), done.Load(), total.Load())
 	}
@@ -495,7 +493,7 @@ func ExampleTensor_Part() {
 	// safetensors: part 0 of 3 along dimension 1 of U8 [2,4]: 3 does not divide the size 4
 }
 
-// Concat joins the parts of several ranks to the whole tensor.
+// Concat joins the parts of several ranks into the whole tensor.
 func ExampleConcat() {
 	left, err := safetensors.NewTensor(safetensors.U8, []int{2, 1}, []uint8{0, 10})
 	if err != nil {
@@ -530,14 +528,14 @@ func ExampleTensor_Bitcast() {
 	// [0.5 1 6 -6] <nil>
 }
 
-// Which tensors of two checkpoints differ?
+// Equal finds the tensors in which two checkpoints differ.
 func ExampleEqual() {
 	a, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer a.Close()
-	b := maps.Collect(a.Tensors()) // another one: here, the same with two changes
+	b := maps.Collect(a.Tensors()) // stands for another checkpoint: here, the same one with two changes
 	delete(b, "lm_head.weight")
 	if b["model.norm.weight"], err = safetensors.NewTensor(safetensors.F32, []int{32}, make([]float32, 32)); err != nil {
 		log.Fatal(err)

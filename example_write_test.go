@@ -22,7 +22,7 @@ func ExampleNewTensor() {
 	weights := []float32{1, 2, 3, 4, 5, 6}
 	fmt.Println(safetensors.NewTensor(safetensors.F32, []int{2, 3}, weights))
 
-	// A dtype without a Go type is given as raw bits, or as bytes.
+	// If a dtype has no Go type, pass its elements as raw bits, or as bytes.
 	fmt.Println(safetensors.NewTensor(safetensors.BF16, nil, []uint16{0x3F80}))
 	_, err := safetensors.NewTensor(safetensors.F4, []int{5}, []byte{0x21, 0x43, 0x05})
 	fmt.Println(err)
@@ -45,7 +45,7 @@ func ExampleNewTensorFunc() {
 			continue
 		}
 		tensors[name], err = safetensors.NewTensorFunc(safetensors.F8_E4M3, t.Shape(), func(dst []float32) error {
-			_, err := safetensors.Append(dst[:0], t) // has the room
+			_, err := safetensors.Append(dst[:0], t) // does not allocate: dst has room for all elements
 			for i := range dst {
 				dst[i] *= 64
 			}
@@ -55,7 +55,7 @@ func ExampleNewTensorFunc() {
 			log.Fatal(err)
 		}
 	}
-	var file bytes.Buffer // or WriteFile
+	var file bytes.Buffer // a program would use WriteFile
 	if err := safetensors.Write(&file, tensors, map[string]string{"scale": "64"}); err != nil {
 		log.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func ExampleNewTensorFunc_scales() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Here WriteFile would write both.
+	// A program would now write both tensors with WriteFile.
 	fmt.Println(safetensors.Append[float32](nil, values))
 	fmt.Println(safetensors.Append[float32](nil, scales))
 	// Output:
@@ -107,9 +107,9 @@ func ExampleNewTensorFunc_scales() {
 	// [2] <nil>
 }
 
-// A framework lends the memory of a variable inside a callback: copy it there.
+// Some frameworks lend the memory of a variable only during a callback. Copy the elements in that callback.
 func ExampleNewTensorFunc_borrowed() {
-	variable := []float32{1, 2, 3} // on a device, say
+	variable := []float32{1, 2, 3} // stands for a variable in the memory of a device
 	lend := func(use func([]float32)) error { use(variable); return nil }
 
 	t, err := safetensors.NewTensorFunc(safetensors.F32, []int{3}, func(dst []float32) error {
@@ -122,9 +122,9 @@ func ExampleNewTensorFunc_borrowed() {
 	// Output: [1 2 3] <nil>
 }
 
-// Merge a LoRA adapter (Hu et al., arXiv:2106.09685) into a weight: W + (alpha/r)·B·A. The
-// product is computed when the tensor is written, so a model needs the memory of a few
-// weights. A real program calls BLAS for the loops.
+// A LoRA adapter (Hu et al., arXiv:2106.09685) is merged into a weight: W + (alpha/r)·B·A. The product is computed when the
+// tensor is written, so that merging a whole model takes the memory of a few weights only. A real program calls BLAS instead
+// of the loops.
 func ExampleNewTensorFunc_lora() {
 	matrix := func(rows, columns int, values ...float32) safetensors.Tensor {
 		t, err := safetensors.NewTensor(safetensors.F32, []int{rows, columns}, values)
@@ -138,7 +138,7 @@ func ExampleNewTensorFunc_lora() {
 	const alpha, r, in = 2.0, 1, 3
 
 	merged, err := safetensors.NewTensorFunc(safetensors.BF16, weight.Shape(), func(w []float32) error {
-		_, errW := safetensors.Append(w[:0], weight) // has the room
+		_, errW := safetensors.Append(w[:0], weight) // does not allocate: w has room for all elements
 		a, errA := safetensors.Append[float32](nil, loraA)
 		b, errB := safetensors.Append[float32](nil, loraB)
 		if err := errors.Join(errW, errA, errB); err != nil {
@@ -154,7 +154,7 @@ func ExampleNewTensorFunc_lora() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var file bytes.Buffer // or WriteShards
+	var file bytes.Buffer // a program would use WriteShards
 	if err := safetensors.Write(&file, map[string]safetensors.Tensor{"q_proj.weight": merged}, nil); err != nil {
 		log.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func ExampleNewTensorFunc_lora() {
 	// Output: [2 2 2 8 5 2] <nil>
 }
 
-// FileOf makes a File of tensors in memory, for code that takes a File, or for Join.
+// FileOf makes a File from a map of tensors, for code that takes a File, or for Join.
 func ExampleFileOf() {
 	base, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -185,9 +185,9 @@ func ExampleFileOf() {
 	// Output: 22 map[F16:21504 F32:160 I64:64]
 }
 
-// Elements in a raw file, such as one made by another program, become a tensor.
+// The elements in a raw file, such as the output of another program, become a tensor.
 func ExampleNewTensorAt() {
-	raw := strings.NewReader("\x00\x00\x80\x3f\x00\x00\x00\x40") // or an *os.File
+	raw := strings.NewReader("\x00\x00\x80\x3f\x00\x00\x00\x40") // a program may pass an *os.File
 	t, err := safetensors.NewTensorAt(safetensors.F32, []int{2}, raw)
 	if err != nil {
 		log.Fatal(err)
@@ -201,12 +201,12 @@ func ExampleWrite() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var b bytes.Buffer // or a connection, a pipe, a compressor
+	var b bytes.Buffer // any io.Writer will do: a connection, a pipe, a compressor
 	err = safetensors.Write(&b, map[string]safetensors.Tensor{"bias": bias}, map[string]string{"format": "pt"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%s\n", b.Bytes()[8:b.Len()-8]) // the header, between its length and the data
+	fmt.Printf("%s\n", b.Bytes()[8:b.Len()-8]) // the header lies between its length and the data
 	// Output: {"__metadata__":{"format":"pt"},"bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}
 }
 
@@ -292,7 +292,7 @@ func ExampleNewWriter() {
 			}
 		}
 	}
-	if err := w.Close(); err != nil { // reports whether anything is missing
+	if err := w.Close(); err != nil { // returns an error if data is missing
 		log.Fatal(err)
 	}
 
@@ -322,12 +322,12 @@ func ExampleCreate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer w.Close() // after an error it removes what was written
+	defer w.Close() // removes the temporary file if there was an error
 	out, err := w.Tensor("weights")
 	if err != nil {
 		log.Fatal(err)
 	}
-	for range 4 { // in a program, some MiB at once
+	for range 4 { // a program would write some MiB at a time
 		if _, err := out.Write(make([]byte, 1000)); err != nil {
 			log.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func ExampleCreate() {
 	// Output: 1 tensor, 4000 bytes <nil>
 }
 
-// An upload needs the whole file as an io.Reader, and its length.
+// An upload needs the whole file as an io.Reader, and the length of the file.
 func ExampleHeader_AppendBinary() {
 	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
 	if err != nil {
@@ -378,7 +378,7 @@ func ExampleWriteShards() {
 	for _, name := range names {
 		fmt.Println(filepath.Base(name))
 	}
-	fmt.Println(safetensors.Load(dir)) // all shards as one
+	fmt.Println(safetensors.Load(dir)) // opens all shards as one File
 	// Output:
 	// model-00001-of-00003.safetensors
 	// model-00002-of-00003.safetensors
@@ -444,7 +444,7 @@ func ExampleOpenShards() {
 	}
 	defer index.Close()
 	f, err := safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
-		return safetensors.Open(store + shard) // or NewFile, of an io.ReaderAt
+		return safetensors.Open(store + shard) // elsewhere, NewFile opens an io.ReaderAt
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -474,7 +474,7 @@ func ExampleReadIndex() {
 		}
 		if files[shard] == nil {
 			fmt.Println("fetching", shard)
-			f, err := safetensors.Load(dir + shard) // or download it first
+			f, err := safetensors.Load(dir + shard) // a program may download it first
 			if err != nil {
 				return safetensors.Tensor{}, err
 			}

@@ -17,8 +17,8 @@ import (
 // bounds holds the offset at which the data of each tensor starts, then the end of the last one.
 // Metadata keys are sorted, whereas the reference leaves them in random order.
 //
-// Spaces fill the header up so that the data buffer starts at a multiple of align bytes, a
-// power of two, in the file; of 8 bytes if align is less.
+// Spaces at the end of the header let the data buffer start at a multiple of align bytes in the file, or
+// of 8 bytes if align is less than 8. align must be 0 or a power of two.
 //
 // It checks every rule of a header except that names are unique.
 func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string, align int) (header []byte, bounds []int64, err error) {
@@ -26,7 +26,7 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string, al
 		return nil, nil, errors.New(broken)
 	}
 	start := len(b) + prefixSize
-	b = append(mem.Extend(b, prefixSize+headerSizeHint(tensors, metadata)+min(max(align, 0), maxPage))[:start], '{')
+	b = append(mem.Extend(b, prefixSize+headerSizeHint(tensors, metadata)+min(max(align, 0), maxReserve))[:start], '{')
 	if metadata != nil {
 		b = appendMetadata(b, metadata)
 		if len(tensors) > 0 {
@@ -52,9 +52,8 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string, al
 	return b, e.bounds, nil
 }
 
-// maxPage limits the bytes that encodeHeader reserves for spaces before it knows how many it
-// needs.
-const maxPage = 64 << 10
+// maxReserve limits the bytes that encodeHeader reserves for spaces before it knows how many it needs.
+const maxReserve = 64 << 10
 
 // headerSizeHint returns an upper estimate of the length of a header.
 func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
@@ -90,7 +89,7 @@ type headerEncoder struct {
 	b       []byte
 	tensors []TensorInfo
 	bounds  []int64
-	begin   []byte // digits of the offset at which the next tensor starts: a slice of b, which still holds them after b is reallocated
+	begin   []byte // digits of the offset at which the next tensor starts; they stay valid when b is reallocated, because they refer to the old array
 
 	// known holds the entries of recent tensors by a hash of their dtype and shape, because the
 	// same few are in every layer of a model.

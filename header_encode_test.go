@@ -31,8 +31,8 @@ func naiveHeader(tensors []TensorInfo) []byte {
 	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
 }
 
-// TestEncodeAgainstNaive encodes headers of many shapes, often the same ones, and of
-// names that need escapes and that do not.
+// TestEncodeAgainstNaive encodes headers with many shapes, which often repeat, and with names of which only some need
+// escapes.
 func TestEncodeAgainstNaive(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pieces := []string{"model.layers.", "\"", "\\", "é", "\x00", "weight", "0123456789", "\U0001f600", "\x7f"}
@@ -57,7 +57,7 @@ func TestEncodeAgainstNaive(t *testing.T) {
 	}
 }
 
-// TestEncodeOverflow: the sum of the sizes must fit, also of a shape that came before.
+// TestEncodeOverflow: a sum of sizes that overflows is an error, even if a tensor has the dtype and shape of an earlier one.
 func TestEncodeOverflow(t *testing.T) {
 	quarter := TensorInfo{DType: U8, Shape: []int{math.MaxInt32, 1 << 30}} // nearly 2^61
 	_, bounds, err := encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 4), nil, 0)
@@ -94,7 +94,7 @@ func TestDuplicateName(t *testing.T) {
 // TestEncodeAllocations: writing the header of a large model takes at most five allocations.
 func TestEncodeAllocations(t *testing.T) {
 	h := &Header{Tensors: llama70B(80)}
-	slices.SortFunc(h.Tensors, func(a, b TensorInfo) int { return strings.Compare(a.Name, b.Name) }) // as files have them
+	slices.SortFunc(h.Tensors, func(a, b TensorInfo) int { return strings.Compare(a.Name, b.Name) }) // the order of names in files
 	require.LessOrEqual(t, testing.AllocsPerRun(10, func() {
 		must(NewWriter(io.Discard, h))
 	}), 5.0)

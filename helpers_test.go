@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -24,7 +24,7 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// fileOf returns a file of a header and a data buffer of dataSize zero bytes.
+// fileOf returns a file with this header and a data buffer of dataSize zero bytes.
 func fileOf(header string, dataSize int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, dataSize)...)
@@ -58,8 +58,7 @@ func llama70B(layers int) []TensorInfo {
 	return append(tensors, TensorInfo{Name: "model.norm.weight", DType: BF16, Shape: []int{8192}})
 }
 
-// headerText returns the header of a file of the tensors, and the size of its
-// data buffer.
+// headerText returns the header of a file with these tensors, and the size of its data buffer in bytes.
 func headerText(t testing.TB, tensors []TensorInfo) (text []byte, dataSize int64) {
 	t.Helper()
 	text, bounds, err := encodeHeader(nil, tensors, map[string]string{"format": "pt"}, 0)
@@ -101,7 +100,7 @@ func conformanceCases(t testing.TB) []conformanceCase {
 		require.NoError(t, json.Unmarshal(line, &c))
 		for _, row := range c.Tensors {
 			if slices.ContainsFunc(row.Shape, func(dim int64) bool { return dim > math.MaxInt }) {
-				c.Want = "reject" // as every dimension beyond int, on a 32-bit system
+				c.Want = "reject" // on a 32-bit system, a dimension that exceeds an int is refused
 			}
 		}
 		cases = append(cases, c)

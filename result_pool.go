@@ -21,14 +21,14 @@ const mostInFlight = 64 << 20
 // matrices that transposed tensors hold. It is reused from tensor to tensor. It also counts the
 // memory of pieces that are on their way to files.
 type resultPool struct {
-	mu    sync.Mutex
-	freed sync.Cond
-	free  [][]uint64 // words, so that they are aligned for every Element
+	mu    sync.Mutex // guards all fields
+	freed sync.Cond  // signaled when a result is freed
+	free  [][]uint64 // memory for reuse; words, so that it is aligned for every Element
 	used  int        // number of results that exist
 	bytes int64      // bytes that these results take
 
-	left     sync.Cond
-	inFlight int64 // bytes that pieces take
+	written  sync.Cond // signaled when a piece is written
+	inFlight int64     // bytes that pieces take
 }
 
 // enter waits until there is room for a piece that takes n bytes. The caller must call leave when
@@ -40,18 +40,18 @@ func (r *resultPool) enter(n int64) (leave func()) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.left.L == nil { // set only once: another goroutine may be waiting
-		r.left.L = &r.mu
+	if r.written.L == nil { // set only once: another goroutine may be waiting
+		r.written.L = &r.mu
 	}
 	for r.inFlight > 0 && r.inFlight+n > mostInFlight {
-		r.left.Wait()
+		r.written.Wait()
 	}
 	r.inFlight += n
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.inFlight -= n
-		r.left.Broadcast()
+		r.written.Broadcast()
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // methods return an error, with nothing written. They may be called concurrently.
 type Saver struct {
 	// Mode is the permissions of new files before the umask, at most 0777: 0600 keeps
-	// private data private. 0 is 0666. A file that replaces another one keeps the mode of
+	// private data private. 0 means 0666. A file that replaces another one keeps the mode of
 	// that file, without the permissions that Mode lacks. New directories have mode 0777
 	// before the umask. On Windows, Mode has no effect.
 	Mode fs.FileMode

@@ -109,7 +109,7 @@ func (o *outFile) writeTo(w io.Writer) error {
 	}
 	defer o.all.ahead()()
 	pieces := o.pieces()
-	return parallel.InOrder(ahead(o.block()), pieces.count, func(i int64) (*mem.Block, error) {
+	return parallel.InOrder(blocksAhead(o.block()), pieces.count, func(i int64) (*mem.Block, error) {
 		p := pieces.at(i)
 		if _, lent := lends(o.streams[p.first], w); lent && !p.small {
 			return nil, nil
@@ -252,7 +252,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	if len(parts) == 1 {
 		off = parts[0].off
 	}
-	err = src.failed(off, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
+	err = src.locate(off, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
 		for _, p := range parts {
 			if !yield(src.base+p.off, p.dst) {
 				return
@@ -295,7 +295,7 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 				return o.nameTensor(p.first, err)
 			}
 		}
-		defer memory.enter(takes(o.streams[p.first], p.n))()
+		defer memory.enter(memoryFor(o.streams[p.first], p.n))()
 		b, err := o.read(p)
 		if err != nil {
 			return err
@@ -305,13 +305,14 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 	})
 }
 
-// takes returns the number of bytes of memory that a read of n bytes of s takes.
-func takes(s stream, n int64) int64 {
+// memoryFor returns the number of bytes of memory that a read of n bytes of s takes. For a joined
+// tensor it is an estimate, because its pieces may have different sources.
+func memoryFor(s stream, n int64) int64 {
 	switch s := s.(type) {
 	case *storedStream:
-		return s.takes(n)
+		return s.memoryFor(n)
 	case *joinedStream:
-		return takes(s.streams[0], n)
+		return memoryFor(s.streams[0], n)
 	}
 	return n
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShardErrors checks that an error of the callback is wrapped, also one that comes with a
-// File, and does not become a FormatError: programs that delete corrupt downloads must not
-// delete one after a time-out.
+// TestShardErrors checks that an error of the callback is wrapped, even one that comes with a File, and does not become a
+// FormatError: programs that delete corrupt downloads must not delete one because of a time-out.
 func TestShardErrors(t *testing.T) {
 	whole := must(Parse(fileOf(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0)))
 	for _, c := range []struct {
@@ -59,7 +58,7 @@ func TestManyFailures(t *testing.T) {
 	require.Less(t, calls.Load(), int64(maxFailures+shardsAtOnce+1))
 }
 
-// TestShardsAtOnce: 20 shards are opened concurrently, and no more.
+// TestShardsAtOnce: at most 20 shards are opened concurrently, and that many are.
 func TestShardsAtOnce(t *testing.T) {
 	var now, most atomic.Int64
 	full := make(chan struct{})
@@ -75,7 +74,7 @@ func TestShardsAtOnce(t *testing.T) {
 		}
 		<-full
 		for range 20 {
-			runtime.Gosched() // to let others in
+			runtime.Gosched() // lets other calls begin
 		}
 		return nil, fs.ErrNotExist
 	})
@@ -83,8 +82,7 @@ func TestShardsAtOnce(t *testing.T) {
 	require.EqualValues(t, 20, most.Load())
 }
 
-// TestLateFailures: the errors of the last of many shards, and of one that lacks a
-// tensor, are not lost behind others.
+// TestLateFailures: the error of the last of many shards is reported, and so is the error of a shard that lacks a tensor.
 func TestLateFailures(t *testing.T) {
 	const n = 60
 	index := numberedIndex(n)
@@ -107,7 +105,7 @@ func TestLateFailures(t *testing.T) {
 			}
 		}
 	}
-	// Each that lacks a tensor is a search through the index, so that not all are searched.
+	// Each shard that lacks a tensor costs a search through the index. So openAll stops searching after some of them.
 	_, err := OpenShards(bytes.NewReader(index), func(string) (*File, error) { return Parse(fileOf("{}", 0)) })
 	require.Len(t, strings.Split(err.Error(), "\n"), maxFailures)
 	require.ErrorContains(t, err, `tensor "t09": the index places it in shard "09", which lacks it`)
@@ -122,7 +120,7 @@ func TestLateFailures(t *testing.T) {
 	require.NoError(t, joinSome([]error{nil, nil}))
 }
 
-// TestIndexLength has indexes of the greatest length, and of one byte more.
+// TestIndexLength reads an index of the largest allowed length, and refuses one that is a byte longer.
 func TestIndexLength(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x.safetensors.index.json")
 	for length, tooLong := range map[int64]bool{maxIndexLength: false, maxIndexLength + 1: true} {
@@ -138,7 +136,7 @@ func TestIndexLength(t *testing.T) {
 	}
 }
 
-// TestNumberOfShards has an index of as many shards as it may name.
+// TestNumberOfShards: an index may name as many shards as the limit allows, and no more.
 func TestNumberOfShards(t *testing.T) {
 	weights := map[string]string{}
 	for i := range maxShards {
@@ -153,8 +151,8 @@ func TestNumberOfShards(t *testing.T) {
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 }
 
-// TestNamesOfShards has names that stay in the folder of the index, that WriteShards gives,
-// and that number the shards of a set, and names that do not.
+// TestNamesOfShards tries names that stay in the directory of the index, names that WriteShards gives, names that number the
+// shards of a set, and names that do none of these.
 func TestNamesOfShards(t *testing.T) {
 	long := strings.Repeat("s", 4096)
 	for what, c := range map[string]struct {
@@ -199,8 +197,8 @@ func TestNamesOfShards(t *testing.T) {
 	}
 }
 
-// FuzzIndex checks that no text makes parseIndex panic, and that an accepted index
-// counts and finds all its names, and can be written again.
+// FuzzIndex checks that no text makes parseIndex panic, that an accepted index counts and finds all its names, and that it can
+// be written again.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"total_size":1},"weight_map":{"a":"s.safetensors","b":"t.safetensors"}}`))
 	f.Add([]byte(`{"weight_map":{"\u0061":"x/y"}}`))

@@ -16,8 +16,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// WriteShards writes the shards of Split to a directory, which it creates if need be. Each has
-// the metadata. If there are several, it also writes their index.
+// WriteShards writes the shards of Split to a directory, which it creates if need be. Each shard has
+// the metadata. If there are several, it also writes their index. maxBytes is as for Split.
 //
 // One step replaces an earlier checkpoint: the rename of the index or of the single shard. When
 // several shards replace a single file, that step is its removal. After a failure or a crash, the
@@ -31,23 +31,24 @@ func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]stri
 	return Saver{}.WriteShards(dir, tensors, metadata, maxBytes)
 }
 
-func (settings Saver) writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
-	files, err := settings.settings(osfile.SaverTag)
+// writeShards does what WriteShards does, with the tensors already assigned to shards.
+func (s Saver) writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
+	settings, err := s.settings(osfile.SaverTag)
 	if err != nil {
 		return err
 	}
-	s := shardSet{dir: dir, settings: files, names: slices.Sorted(maps.Keys(shards))}
-	defer s.abort()
+	set := shardSet{dir: dir, settings: settings, names: slices.Sorted(maps.Keys(shards))}
+	defer set.abort()
 	memory := new(resultPool)
-	for _, name := range s.names {
-		o, err := newOutFile(shards[name], metadata, settings.Align, memory)
+	for _, name := range set.names {
+		o, err := newOutFile(shards[name], metadata, s.Align, memory)
 		if err != nil {
 			return err
 		}
-		s.out = append(s.out, o)
+		set.out = append(set.out, o)
 	}
-	if s.computes() {
-		for _, o := range s.out {
+	if set.computes() {
+		for _, o := range set.out {
 			o.release()
 		}
 	}
@@ -62,19 +63,19 @@ func (settings Saver) writeShards(dir string, shards map[string]map[string]Tenso
 	if err := osfile.RemoveTagged(dir, osfile.SaverTag); err != nil { // left-over files may take the space that the new files need
 		return err
 	}
-	if err := s.findEarlier(); err != nil {
+	if err := set.findEarlier(); err != nil {
 		return err
 	}
-	if len(s.names) > 1 {
-		s.rename()
-		if err := s.addIndex(metadata); err != nil {
+	if len(set.names) > 1 {
+		set.rename()
+		if err := set.addIndex(metadata); err != nil {
 			return bare(err)
 		}
 	}
-	if err := s.write(); err != nil {
+	if err := set.write(); err != nil {
 		return err
 	}
-	return s.commit()
+	return set.commit()
 }
 
 // addIndex adds the index of the shards to the set, as its last file.

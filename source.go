@@ -107,9 +107,9 @@ func (s *source) fileName() string {
 	return ""
 }
 
-// failed adds the names of the file and the tensor to an error of reading the data buffer at
-// offset off, -1 if unknown. It returns nil for nil.
-func (s *source) failed(off int64, err error) error {
+// locate adds the names of the file and the tensor to an error of reading the data buffer at offset
+// off, which is -1 if unknown. It returns nil for nil.
+func (s *source) locate(off int64, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -125,8 +125,8 @@ func (s *source) failed(off int64, err error) error {
 	return e
 }
 
-// open checks that the source is open. After close it returns fs.ErrClosed.
-func (s *source) open() error {
+// checkOpen returns fs.ErrClosed after close, and nil before.
+func (s *source) checkOpen() error {
 	if err := s.acquire(); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 	}
 	// If a system call in write touches a lost page, the call fails as if write were at fault.
 	if lost := s.mapped.guard(func() error { mem.Touch(b); return nil }); lost != nil {
-		return s.failed(off, lost)
+		return s.locate(off, lost)
 	}
 	return err
 }

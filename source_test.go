@@ -21,16 +21,15 @@ import (
 //go:embed testdata/model.safetensors
 var embedded embed.FS
 
-// TestOpenEmbedded opens files that the program holds. It is here because a test in
-// another folder cannot embed them.
+// TestOpenEmbedded opens files that are embedded in the program. It is in this package because tests in other directories cannot
+// embed these files.
 func TestOpenEmbedded(t *testing.T) {
 	require.NotEmpty(t, maps.Collect(must(OpenFS(embedded, "testdata")).Tensors()))
 	must(OpenFS(must(fs.Sub(embedded, "testdata")), "."))
 }
 
-// TestTruncated truncates a mapped file, to whole pages and within a page, whose rest
-// then reads as zeros: copying operations return an error, and the program
-// survives.
+// TestTruncated truncates a mapped file, to whole pages and within a page, whose rest then reads as zeros. Operations that copy
+// return an error, and the program survives.
 func TestTruncated(t *testing.T) {
 	testplatform.NeedTruncation(t)
 	ones := bytes.Repeat([]byte{1}, 4<<20)
@@ -56,7 +55,7 @@ func TestTruncated(t *testing.T) {
 		}
 
 		tensors := maps.Collect(f.Tensors())
-		last := tensors["half"] // half is the last tensor
+		last := tensors["half"] // the last tensor in the file
 		column := must(last.Slice(All(), Span(1000, 1024)))
 		wide := must(last.Slice(All(), Span(400, 1024)))
 		row := must(last.Slice(Span(1023, 1024)))

@@ -86,7 +86,7 @@ func readBlock(s stream, dst []byte, fresh bool, pos, n int64) error {
 	return s.readAt(dst[pos:][:n], pos)
 }
 
-// errRefused stands for the error of a writer, which writeStream returns in its place.
+// errRefused stands for an error of the writer within writeStream, which returns that error instead.
 var errRefused = errors.New("the writer failed")
 
 // writeStream writes all size bytes of s to w. Errors of w are returned unchanged, others with
@@ -108,7 +108,7 @@ func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 		}
 	} else {
 		block := s.block()
-		err = parallel.InOrder(ahead(block), parallel.BlockCount(size, block), func(i int64) (*mem.Block, error) {
+		err = parallel.InOrder(blocksAhead(block), parallel.BlockCount(size, block), func(i int64) (*mem.Block, error) {
 			pos := i * block
 			return mem.Filled(min(block, size-pos), func(b []byte) error { return s.readAt(b, pos) })
 		}, func(_ int64, b *mem.Block) error {
@@ -122,9 +122,9 @@ func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 	return written, prefixed(err)
 }
 
-// ahead returns the number of blocks that are read before they are needed. Together they have at
-// most 32 MiB.
-func ahead(block int64) int { return int(min(readers, 4*mem.BlockSize/block)) }
+// blocksAhead returns the number of blocks of this size in bytes that are read before they are needed.
+// Together they have at most 32 MiB.
+func blocksAhead(block int64) int { return int(min(readers, 4*mem.BlockSize/block)) }
 
 // lends returns s if its source can lend its memory to w. If that memory is a mapping, w must
 // touch it in a system call, so that a fault becomes an error. Any other writer, even a hash, may

@@ -126,9 +126,9 @@ func (c *computation) compute(words []uint64) (*source, error) {
 
 var errDropped = errors.New("the result of a computed tensor was dropped")
 
-// read records that n bytes were read, and frees the result after the last one. An operation
+// markRead records that n bytes were read, and frees the result after the last one. An operation
 // reads each byte once.
-func (c *computation) read(n int64) {
+func (c *computation) markRead(n int64) {
 	if c.unread.Add(-n) > 0 {
 		return
 	}
@@ -151,7 +151,7 @@ func (c *computed) stream(t Tensor, all *computations, cached *cache) *computedS
 	s.same.held = true // a result is never closed, so there is nothing to hold open
 	if s.cached {
 		s.computation = all.reader(c, 1)
-		*cached = append(*cached, func() { s.computation.read(1) })
+		*cached = append(*cached, func() { s.computation.markRead(1) })
 	} else {
 		s.computation = all.reader(c, t.Size())
 	}
@@ -162,9 +162,10 @@ func (s *computedStream) release() {}
 
 func (s *computedStream) workers() int { return parallel.CopyWorkers() }
 
-func (s *computedStream) read(n int64) {
+// markRead records that n bytes were read, unless a cache frees the result.
+func (s *computedStream) markRead(n int64) {
 	if !s.cached {
-		s.computation.read(n)
+		s.computation.markRead(n)
 	}
 }
 
@@ -195,7 +196,7 @@ func (s *computedStream) readAt(dst []byte, pos int64) error {
 		err = same.readAt(dst, pos)
 	}
 	if err == nil {
-		s.read(int64(len(dst)))
+		s.markRead(int64(len(dst)))
 	}
 	return err
 }
@@ -206,7 +207,7 @@ func (s *computedStream) lend(pos, n int64, write func([]byte) error) (lent bool
 		lent, err = same.lend(pos, n, write)
 	}
 	if lent && err == nil {
-		s.read(n)
+		s.markRead(n)
 	}
 	return lent, err
 }

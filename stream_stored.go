@@ -65,9 +65,9 @@ func (s *storedStream) block() int64 {
 	return mem.BufferSize
 }
 
-// takes returns the number of bytes of memory that a read of n bytes takes: for its result, and for
-// the stored elements if they are read into a buffer before they are converted.
-func (s *storedStream) takes(n int64) int64 {
+// memoryFor returns the number of bytes of memory that a read of n bytes takes: for its result, and
+// for the stored elements if they are read into a buffer before they are converted.
+func (s *storedStream) memoryFor(n int64) int64 {
 	if s.dtypes == nil || s.src.mem != nil {
 		return n
 	}
@@ -111,7 +111,7 @@ func (s *storedStream) use() error {
 	if s.held {
 		return nil
 	}
-	return s.src.failed(s.off, s.src.acquire())
+	return s.src.locate(s.off, s.src.acquire())
 }
 
 func (s *storedStream) done() {
@@ -248,7 +248,7 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 			dst = dst[l.size():]
 		}
 	}
-	return s.src.failed(s.off, err)
+	return s.src.locate(s.off, err)
 }
 
 // tell tells all watches that n bytes of s were read from position pos on. Each counts bytes of

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShare: what is gathered from memory is divided among the processors also where
-// it is less than a block.
+// TestShare: a gather from memory is divided among the processors even if it has fewer bytes than a block.
 func TestShare(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	data := make([]byte, 7<<20)
@@ -32,8 +31,8 @@ func TestShare(t *testing.T) {
 	require.Zero(t, share%(256*3584), "whole columns, and cache lines of rows")
 }
 
-// TestFreeSmallResults: memory that is somewhat too large is used again, and of what is too
-// small for a result as much goes as makes room.
+// TestFreeSmallResults: the pool reuses memory that is somewhat too large. It drops memory that is too small for a result, but
+// only as much as is necessary to make room.
 func TestFreeSmallResults(t *testing.T) {
 	r := new(resultPool)
 	large := must(r.get(1<<20, nil))
@@ -43,7 +42,7 @@ func TestFreeSmallResults(t *testing.T) {
 	first, second := must(r.get(8, nil)), must(r.get(8, nil))
 	r.put(first)
 	r.put(second)
-	r.bytes = aheadBytes - 24 // as if others held it
+	r.bytes = aheadBytes - 24 // as if other results took that memory
 	must(r.get(16, nil))
 	require.Len(t, r.free, 1)
 	require.Same(t, &second[0], &r.free[0][0], "the older one goes")
@@ -51,8 +50,8 @@ func TestFreeSmallResults(t *testing.T) {
 	require.Empty(t, r.free)
 }
 
-// TestPiecesInFlight: all pieces that are on their way to files take so much memory, of one
-// operation, also those that are converted. A larger one goes alone, and small ones do not wait.
+// TestPiecesInFlight: the pieces of one operation that are on their way to files take at most mostInFlight bytes of memory,
+// including the buffers of conversions. A larger piece waits until it is alone, and small pieces do not wait.
 func TestPiecesInFlight(t *testing.T) {
 	r := new(resultPool)
 	var now, most atomic.Int64
@@ -87,18 +86,18 @@ func TestPiecesInFlight(t *testing.T) {
 	}{{stored, rangeSize}, {converted, 2 * rangeSize}, {must(Concat(0, converted, converted)), 2 * rangeSize}} {
 		s := must(c.of.stream(new(computations), nil))
 		require.EqualValues(t, rangeSize, s.block())
-		require.Equal(t, c.want, takes(s, rangeSize))
+		require.Equal(t, c.want, memoryFor(s, rangeSize))
 		s.release()
 	}
 }
 
-// noRanges is a RangeReader that nobody reads.
+// noRanges is a RangeReader that must not be read.
 type noRanges struct{ zeros }
 
 func (noRanges) ReadRanges(iter.Seq2[int64, []byte]) error { panic("it is read") }
 
-// TestReadTwice: with a cache, a stream may be read twice, whatever the origin of its tensor, and
-// freeAll frees all results. Without one, a result is gone after its last byte.
+// TestReadTwice: with a cache, a stream may be read twice, whatever the origin of its tensor, and freeAll frees all results.
+// Without a cache, a result is freed after its last byte was read.
 func TestReadTwice(t *testing.T) {
 	computed := must(NewTensorFunc(U8, []int{4, 6}, func(dst []uint8) error { clear(dst); return nil }))
 	joined := must(Concat(0, computed, must(must(computed.Transpose()).Reshape(4, 6))))

@@ -35,8 +35,8 @@ type transposedStream struct {
 // A transposedPart is one part. Its result is the bytes of the part in the order of the source.
 type transposedPart struct {
 	*computedStream
-	first, steps int64
-	readers      int
+	first, steps int64 // index of the first step of the part, and the number of its steps
+	readers      int   // number of readers that have entered the part and not left it
 }
 
 func newTransposedStream(s *storedStream, all *computations, cached *cache) *transposedStream {
@@ -118,7 +118,7 @@ func (t *transposedStream) makeRoom(most int64) {
 			return
 		}
 		if p.readers == 0 {
-			p.computation.read(p.unread.Load())
+			p.computation.markRead(p.unread.Load())
 			delete(t.parts, first)
 		}
 	}

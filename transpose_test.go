@@ -17,14 +17,14 @@ func (zeros) ReadAt(b []byte, _ int64) (int, error) {
 	return len(b), nil
 }
 
-// TestTransposedParts checks what is held in memory to transpose tensors of a reader.
+// TestTransposedParts checks the parts that are held in memory while tensors behind a reader are transposed.
 func TestTransposedParts(t *testing.T) {
 	const big, large = 1 << 12, math.MaxInt32
 	for _, c := range []struct {
 		rule        string
 		dtype       DType
 		shape, dims []int
-		bytes       int64 // of a part
+		bytes       int64 // size of a part
 	}{
 		{"a matrix", F32, []int{big, big}, []int{1, 0}, 4 * big * big},
 		{"one matrix after another", F32, []int{128, big, big}, []int{0, 2, 1}, 4 * big * big},
@@ -49,7 +49,7 @@ func TestTransposedParts(t *testing.T) {
 // TestTransposedPartsAreDropped: a part is dropped when it has been read, and its
 // memory is used again.
 func TestTransposedPartsAreDropped(t *testing.T) {
-	data := make([]byte, 4*1000*9000) // one matrix is more than a block
+	data := make([]byte, 4*1000*9000) // a matrix of these is larger than a block
 	for i := range data {
 		data[i] = byte(i ^ i>>8)
 	}
@@ -89,7 +89,7 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 	require.Zero(t, again.memory.used)
 }
 
-// TestMakeRoom: parts that nobody reads go until fewer bytes are held than may be.
+// TestMakeRoom: makeRoom frees parts that nobody reads, until the remaining parts take less than the limit.
 func TestMakeRoom(t *testing.T) {
 	s := &transposedStream{most: 2, step: mostInMemory / 8, memory: new(resultPool), parts: map[int64]*transposedPart{}}
 	for i := range int64(9) {

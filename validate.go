@@ -50,8 +50,9 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 }
 
 // sniff recognizes other kinds of files by their first eight bytes, and a tar archive by its first
-// 262. It returns "" for unknown ones. Read as a header length, the eight bytes exceed the limit, so
-// that no safetensors file, not even a damaged one, is taken for something else.
+// 262. It returns "" for unknown ones. checkHeaderLength calls it only if the eight bytes, read as a
+// header length, exceed the limit, so that no safetensors file, not even a damaged one, is taken for
+// something else.
 func sniff(prefix []byte) string {
 	prefix = prefix[:min(len(prefix), tarMagic+len("ustar"))]
 	text := strings.TrimLeft(string(prefix), " \t\r\n")
@@ -96,9 +97,9 @@ func sniff(prefix []byte) string {
 	return ""
 }
 
-// isGzip reports whether a file starts as gzip data does that has neither a name nor a time, such as a
-// .tar.gz that tar wrote. Read as a header length, these eight bytes are below the limit. So the byte
-// after them decides: a header starts with a brace or with white space.
+// isGzip reports whether a file starts like gzip data without a name and a time, such as a .tar.gz
+// that tar wrote. Read as a header length, these eight bytes are below the limit. So the byte after
+// them decides: a header starts with a brace or with white space.
 func isGzip(prefix []byte) bool {
 	return len(prefix) > prefixSize && string(prefix[:prefixSize]) == "\x1f\x8b\x08\x00\x00\x00\x00\x00" && prefix[prefixSize] < '\t'
 }

@@ -41,8 +41,8 @@ func view[T Element](t Tensor) ([]T, error) {
 	if !ok {
 		src = new(source) // a source that has no memory, and is never closed
 	}
-	if err := src.open(); err != nil {
-		return nil, src.failed(t.off, err)
+	if err := src.checkOpen(); err != nil {
+		return nil, src.locate(t.off, err)
 	}
 	data, unit := src.memory()
 	switch {
@@ -90,7 +90,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 		}
 		t = seen
 	}
-	if src := t.adjacent(); src != nil && t.size <= smallest {
+	if src := t.adjacent(); src != nil && t.size <= smallAppend {
 		return appendSmall(dst, t, src)
 	}
 	s, err := t.open()
@@ -116,8 +116,8 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	return out, nil
 }
 
-// smallest is the size in bytes up to which appendSmall pays: one page.
-const smallest = 4 << 10
+// smallAppend is the largest size in bytes for which appendSmall pays: one page.
+const smallAppend = 4 << 10
 
 // adjacent returns the source of t if the bytes of t are adjacent bytes of it, which an operation
 // can read without a stream; otherwise nil.
@@ -133,14 +133,14 @@ func (t Tensor) adjacent() *source {
 // and the goroutines of larger copies.
 func appendSmall[T Element](dst []T, t Tensor, src *source) ([]T, error) {
 	if err := src.acquire(); err != nil {
-		return dst, src.failed(t.off, err)
+		return dst, src.locate(t.off, err)
 	}
 	defer src.done()
 	out := mem.Extend(dst, int(t.size)/mem.SizeOf[T]())
 	b := mem.BytesOf(out[len(dst):])
 	if len(b) > 0 {
 		if err := src.read(b, t.off, nil); err != nil {
-			return dst, src.failed(t.off, err)
+			return dst, src.locate(t.off, err)
 		}
 	}
 	mem.Swap[T](b)
@@ -159,8 +159,8 @@ func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	return writeStream(w, s, t.Size())
 }
 
-// ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. Each call computes a
-// computed tensor again; an [io.SectionReader] makes one call for every window.
+// ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. Each call computes a computed
+// tensor again, and so does each Read of an [io.SectionReader] over t.
 func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))
