@@ -19,12 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mostInCircle is the number of files of a package that may refer to each other in a circle:
-// whoever changes one of them has to read them all.
+// mostInCircle is the largest number of files of a package that may refer to each other in a circle, because whoever changes one
+// of them has to read all of them.
 const mostInCircle = 4
 
-// TestCircles draws, for each package, the graph of its files by the type checker: a file refers
-// to another one if it uses a func, a type, a variable, a method or a field that stands there.
+// TestCircles makes the graph of the files of each package by means of the type checker. A file refers to another one if it uses a
+// func, a type, a variable, a method or a field that is declared there.
 func TestCircles(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err)
@@ -50,13 +50,13 @@ func TestCircles(t *testing.T) {
 	}
 }
 
-// A listedPackage is one of the output of go list.
+// A listedPackage is a package in the output of go list.
 type listedPackage struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// listPackages returns the public packages and what they import, compiled, by their paths.
+// listPackages compiles the public packages and those that they import, and returns them by their import paths.
 func listPackages(t *testing.T) map[string]listedPackage {
 	arguments := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}
 	for _, folder := range public {
@@ -77,7 +77,7 @@ func listPackages(t *testing.T) map[string]listedPackage {
 
 // largestCircle returns the files of the largest circle of a package, in order.
 func largestCircle(fset *token.FileSet, pkg *types.Package, uses map[*ast.Ident]types.Object) (largest []string) {
-	reaches := make(map[[2]string]bool) // whether a file refers to another one, perhaps through others
+	reaches := make(map[[2]string]bool) // whether a file refers to another one, directly or through other files
 	files := make(map[string]bool)
 	for id, o := range uses {
 		// Fields and methods have no parent.

@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkout is the folder of this repository.
+// checkout is the root directory of this repository.
 const checkout = ".."
 
-// documents returns the text of every Markdown file of the repository by its name.
+// documents returns the texts of all Markdown files of the repository, by their names.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := make(map[string]string)
@@ -75,7 +75,7 @@ func TestMapIsComplete(t *testing.T) {
 		for _, name := range names {
 			base := filepath.Base(name)
 			if strings.HasSuffix(base, "_test.go") {
-				continue // a test of the root package, or one of the tests in the folder internal itself
+				continue // a test of the root package, or a test in the directory internal itself
 			}
 			if strings.HasPrefix(base, "mmap_") {
 				base = "mmap_*.go" // one line for all systems
@@ -115,9 +115,8 @@ func TestGuarantees(t *testing.T) {
 	require.Equal(t, guarantees, rows)
 }
 
-// TestExampleCommands: README or its own documentation says of every example how to run it.
-// With SAFETENSORS_EXAMPLES=1 each of these commands is run as it stands there, which downloads
-// the modules of those examples that are modules of their own.
+// TestExampleCommands: README, or the documentation of the example, has the command that runs each example. With
+// SAFETENSORS_EXAMPLES=1, the test runs each of these commands, and so downloads the modules that some examples require.
 func TestExampleCommands(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^(?://)?\s*((?:go run \./examples/|cd examples/)[^#\n]*)`)
 	commands := make(map[string]bool)
@@ -148,10 +147,9 @@ func TestExampleCommands(t *testing.T) {
 	}
 }
 
-// TestAdopt: a program outside of this repository that has testify and x/sys already requires
-// the module, with the oldest toolchain and with this one. Its go.mod gets one direct
-// requirement and one indirect one, no other line of go.mod or go.sum changes, and the program
-// builds and runs. It asks the proxy for modules, and so it runs with SAFETENSORS_ADOPT=1 only.
+// TestAdopt: a program outside of this repository, which already has testify and x/sys, adds this module as a requirement, with the
+// oldest toolchain and with the current one. Its go.mod gets one direct requirement and one indirect one, no other line of go.mod or
+// go.sum changes, and the program builds and runs. The test requests modules from the proxy, so it runs only with SAFETENSORS_ADOPT=1.
 func TestAdopt(t *testing.T) {
 	if os.Getenv("SAFETENSORS_ADOPT") != "1" {
 		t.Skip("SAFETENSORS_ADOPT is not 1")
@@ -198,7 +196,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// oldestGo returns the oldest version of Go that the go.mod of a folder allows.
+// oldestGo returns the oldest version of Go that the go.mod in a directory allows.
 func oldestGo(t *testing.T, folder string) string {
 	t.Helper()
 	for _, line := range lines(t, folder, "go.mod") {
@@ -223,7 +221,7 @@ func lines(t *testing.T, folder, name string) (lines []string) {
 	return lines
 }
 
-// missing returns those lines that the others do not have.
+// missing returns the lines that others does not contain.
 func missing(lines, others []string) (missing []string) {
 	for _, line := range lines {
 		if !slices.Contains(others, line) {

@@ -1,4 +1,4 @@
-// Package internal_test keeps the walls between the packages of this repository.
+// Package internal_test checks rules for the whole repository, such as which packages may import which.
 package internal_test
 
 import (
@@ -21,16 +21,16 @@ import (
 
 const repository = "github.com/gosafetensors/safetensors"
 
-// A wall says which packages the packages in a folder may import besides the
-// standard library. The first one that has the folder counts.
+// A wall lists the packages that the packages in a directory may import, besides the standard library. The first wall that matches the
+// directory applies.
 type wall struct {
-	folder string   // in the repository; a final /... stands for it and all folders in it
-	own    []string // folders of this repository
+	folder string   // directory in the repository; a final /... stands for that directory and all directories below it
+	own    []string // directories of this repository
 	others []string // packages of other modules
 }
 
 var (
-	public     = []string{".", "remote", "hub", "dcp", "quant", "torch", "checkpoint"} // what every program can use
+	public     = []string{".", "remote", "hub", "dcp", "quant", "torch", "checkpoint"} // packages that every program can import
 	everything = []string{"..."}
 )
 
@@ -42,7 +42,7 @@ var walls = []wall{
 	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/rankfile", "internal/shapetext", "internal/torchtype", "internal/variant"}, nil},
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/lazyregexp", "internal/mem", "internal/modelconfig", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/shapetext", "internal/torchtype", "internal/variant"}, nil},
 	{"checkpoint", []string{".", "dcp", "quant", "torch", "internal/lazyregexp", "internal/modelconfig", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/shapetext", "internal/torchtype", "internal/variant"}, nil},
-	{"internal/rankfile", []string{".", "internal/pickle"}, nil}, // the door between torch and dcp
+	{"internal/rankfile", []string{".", "internal/pickle"}, nil}, // connects torch and dcp
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
 	{"cmd/...", append([]string{"cmd/...", "internal/lazyregexp", "internal/mem", "internal/modelconfig", "internal/osfile", "internal/parallel", "internal/pyjson", "internal/shapetext", "internal/torchtype", "internal/variant", "internal/zipfile"}, public...), everything},
 	{"examples/...", append([]string{"examples/..."}, public...), everything},
@@ -51,12 +51,11 @@ var walls = []wall{
 	{"mutate/...", nil, []string{"golang.org/x/sync/errgroup"}},
 }
 
-// web are the folders that may import net and net/http, which stay out of programs that
-// only read files.
+// web lists the directories of the packages that may import net and net/http, so that programs that only read files do not contain these.
 var web = []string{"remote", "hub", "internal/transport", "cmd/...", "examples/...", "bench/...", "difftest/..."}
 
-// TestImports checks the imports of all files but tests, of every module and for every
-// system. The compiler would let everything in the repository import internal packages.
+// TestImports checks the imports of all files except tests, in every module and for every system. The compiler would let every package of the
+// repository import internal packages.
 func TestImports(t *testing.T) {
 	imports := importsOf(t, "..", func(name string) bool { return !isTest(name) })
 	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "torch", "checkpoint", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
@@ -73,11 +72,10 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// unsafeFiles are the files that import unsafe, as SECURITY.md lists them.
+// unsafeFiles are the files that import unsafe. SECURITY.md lists the same files.
 var unsafeFiles = []string{"internal/mem/mem.go", "internal/mem/physical_windows.go", "mmap_windows.go"}
 
-// TestUnsafe: no other file imports unsafe, of whichever module, not even a test. Nothing in the library can run a
-// program or load one.
+// TestUnsafe: no other file of any module imports unsafe, not even a test. The library imports nothing that can run or load a program.
 func TestUnsafe(t *testing.T) {
 	all := func(string) bool { return true }
 	var found []string
@@ -101,7 +99,7 @@ func TestUnsafe(t *testing.T) {
 	}
 }
 
-// TestImportsOfInternalTests: tests of internal packages know nothing of tensors either.
+// TestImportsOfInternalTests: tests of internal packages do not import the root package either.
 func TestImportsOfInternalTests(t *testing.T) {
 	tests := importsOf(t, ".", isTest)
 	require.NotEmpty(t, tests["float"])
@@ -139,14 +137,14 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// allows reports whether the packages in a folder inside the wall may import p.
+// allows reports whether the packages in a directory inside the wall may import p.
 func (w wall) allows(folder, p string) bool {
 	first, _, _ := strings.Cut(p, "/")
 	switch own, ours := strings.CutPrefix(p, repository+"/"); {
 	case p == repository:
 		return slices.Contains(w.own, ".")
 	case own == "internal/testplatform" && ours:
-		return false // it is for tests
+		return false // only tests may import it
 	case ours:
 		return anyMatches(w.own, own)
 	case strings.Contains(first, "."):
@@ -159,14 +157,14 @@ func anyMatches(patterns []string, p string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, p) })
 }
 
-// matches reports whether a pattern stands for a path.
+// matches reports whether a pattern matches a path.
 func matches(pattern, p string) bool {
 	parent, all := strings.CutSuffix(pattern, "...")
 	return p == pattern || all && strings.HasPrefix(p+"/", parent)
 }
 
-// importsOf returns the import paths of the packages in the folder root, by their folder,
-// of the Go files with the names that are wanted.
+// importsOf returns the import paths in the Go files below the directory root, by their directories. It considers only files for whose names
+// wanted returns true.
 func importsOf(t *testing.T, root string, wanted func(name string) bool) map[string][]string {
 	imports := make(map[string][]string)
 	for name, file := range goFiles(t, root, parser.ImportsOnly, wanted) {
@@ -179,8 +177,8 @@ func importsOf(t *testing.T, root string, wanted func(name string) bool) map[str
 	return imports
 }
 
-// goFiles parses the Go files in the folder root, and in those in it, with the names that
-// are wanted, which are relative and slash-separated.
+// goFiles parses the Go files in the directory root, and in the directories below it, if wanted returns true for their names. These names are
+// relative and slash-separated.
 func goFiles(t *testing.T, root string, mode parser.Mode, wanted func(name string) bool) map[string]*ast.File {
 	t.Helper()
 	files := make(map[string]*ast.File)
@@ -201,7 +199,7 @@ func goFiles(t *testing.T, root string, mode parser.Mode, wanted func(name strin
 // isTest reports whether a file holds tests, by its name.
 func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
 
-// TestSteps: CONTRIBUTING.md says what each step of CI proves, in their order.
+// TestSteps: CONTRIBUTING.md lists what each step of CI proves, in the order of the steps.
 func TestSteps(t *testing.T) {
 	names := func(file, pattern string) (names []string) {
 		text, err := os.ReadFile(file)

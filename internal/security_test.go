@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limits are the numbers in SECURITY.md that a constant fixes: the name of the constant as the document
-// writes it, the folder of its package, and its value as the document writes it.
+// limits lists the numbers in SECURITY.md that a constant determines: the name of the constant in the document, the directory of its package,
+// and its value in the document.
 var limits = []struct{ name, folder, value string }{
 	{"maxHeaderLength", ".", "100,000,000 bytes"},
 	{"jsonscan.MaxDepth", "internal/jsonscan", "127"},
@@ -62,9 +62,9 @@ var limits = []struct{ name, folder, value string }{
 	{"smallPickle", "torch", "1 MiB"},
 	{"maxText", "torch", "100 MB"},
 	{"maxLooks", "torch", "2²⁵"},
-	{"usualSteps", "internal/pickle", "4 million opcodes"}, // at two steps each
+	{"usualSteps", "internal/pickle", "4 million opcodes"}, // an opcode counts as two steps
 	{"maxDirectory", "internal/zipfile", "16 MiB"},
-	{"heldBytes", "internal/zipfile", "256 MiB"},
+	{"maxHeldBytes", "internal/zipfile", "256 MiB"},
 	{"modelsig.MaxSize", "cmd/safetensors/internal/modelsig", "64 MiB"},
 	{"maxLine", "cmd/safetensors/internal/manifest", "1 MiB"},
 	{"mostPrinted", "cmd/safetensors/internal/numpy", "2²¹"},
@@ -97,7 +97,7 @@ func TestSecurityNumbers(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(checkout, "SECURITY.md"))
 	require.NoError(t, err)
 	declared, values := declaredNames(t)
-	// The items of lists and the rows of tables, and paragraphs, each in one line.
+	// This joins each list item, row of a table and paragraph into one line.
 	items := strings.Split(regexp.MustCompile(`\n(\n|[-|] )`).ReplaceAllString(string(text), "\x00$1"), "\x00")
 	for i, item := range items {
 		items[i] = strings.Join(strings.Fields(item), " ")
@@ -130,8 +130,8 @@ func TestSecurityNumbers(t *testing.T) {
 	require.Greater(t, count, 40)
 }
 
-// declaredNames returns the names of all declarations in files other than tests, and the numbers among them: by
-// name, and by the folder of their package and their name.
+// declaredNames returns the names of all declarations in files other than tests, and the numbers that constants and variables among them have. Each
+// number has two keys: the name, and the directory of the package joined with the name.
 func declaredNames(t *testing.T) (declared map[string]bool, values map[string]float64) {
 	declared, values = make(map[string]bool), make(map[string]float64)
 	times := strings.NewReplacer("time.Second", "1000000000", "time.Minute", "60000000000")

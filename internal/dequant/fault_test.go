@@ -21,15 +21,15 @@ func before(t *testing.T, n int) []byte {
 	return b[size-n : size : size]
 }
 
-// TestShortSlices: codes may end where memory ends. If there are fewer than the elements need, that is a panic of Go,
-// before the assembly reads beyond the last one.
+// TestShortSlices: codes may end where memory ends. If there are fewer codes than elements, Go panics before the assembly reads
+// beyond the last code.
 func TestShortSlices(t *testing.T) {
 	var table Table
 	dst := make([]float32, 64)
 	for bits := 1; bits <= 8; bits++ {
 		p, n := Packing{Bits: bits}, 8*bits
 		require.NotPanics(t, func() { p.Unpack(dst, before(t, n), &table) }, "%d bits", bits)
-		if bits == 4 || bits == 8 { // of other widths missing codes are 0
+		if bits == 4 || bits == 8 { // with other widths, missing codes are 0
 			require.Panics(t, func() { p.Unpack(dst, before(t, n-1), &table) }, "%d bits", bits)
 		} else {
 			require.NotPanics(t, func() { p.Unpack(dst, before(t, n-1), &table) }, "%d bits", bits)

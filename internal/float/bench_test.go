@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// BenchmarkConvert compares Convert with the loops without assembly and with a copy
-// of the same number of bytes. It counts bytes read and written. The size is that
-// of the wider side. The values are distributed as weights are: normally, with
-// standard deviation 0.02.
+// BenchmarkConvert compares Convert with the loops, which have no assembly, and with a copy of the same number of bytes. It counts bytes
+// read and written. The size in the name is the size of the wider side. The values have the distribution of weights: normal, with a
+// standard deviation of 0.02.
 func BenchmarkConvert(b *testing.B) {
 	for _, p := range vectorPairs {
 		benchmarkConvert(b, p.from, p.to, 4<<10, 256<<10, 4<<20, 16<<20, 32<<20, 64<<20, 256<<20)
@@ -31,7 +30,7 @@ func benchmarkConvert(b *testing.B, from, to Format, sizes ...int) {
 			src, dst := make([]byte, n*from.Bits()/8), make([]byte, n*to.Bits()/8)
 			fillWeights(src, from)
 			fillWeights(dst, F64)
-			// Memory that was never written is a single page of zeros.
+			// Memory that was never written would be a single page of zeros.
 			half := (len(src) + len(dst)) / 2
 			original, duplicate := make([]byte, half), make([]byte, half)
 			fillWeights(original, F64)
@@ -57,8 +56,7 @@ func benchmarkConvert(b *testing.B, from, to Format, sizes ...int) {
 	}
 }
 
-// fillWeights fills b with elements of format f, or of F64 if f is no target. They
-// repeat.
+// fillWeights fills b with elements of format f, or of F64 if nothing can be converted to f. The elements repeat.
 func fillWeights(b []byte, f Format) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	codes := make([]uint64, 1<<12)

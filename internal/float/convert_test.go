@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireConvert compares the slow conversion of codes with Convert and with the
-// loops.
+// requireConvert converts codes with Convert and with the loops, and compares both results with those of the slow conversion.
 func requireConvert(t *testing.T, to, from Format, codes []uint64) {
 	t.Helper()
 	s := slowEncoder{f: to}
@@ -54,12 +53,11 @@ func allCodes(f Format) []uint64 {
 	return codes
 }
 
-// floatEdges returns codes of format f, F32 or F64, in both signs: the values of
-// the narrower format of, the midpoints between them, the neighbours of both,
-// infinities and NaNs.
-func floatEdges(f, of Format) []uint64 {
+// floatEdges returns codes of format f, which is F32 or F64, with both signs: the values of the narrower format to, the midpoints between
+// them, the neighbours of both, infinities and NaNs.
+func floatEdges(f, to Format) []uint64 {
 	var codes []uint64
-	values := finiteValues(of)
+	values := finiteValues(to)
 	last := len(values) - 1
 	values = append(values, 2*values[last]-values[last-1])
 	sign := uint64(1) << (f.Bits() - 1)
@@ -94,15 +92,15 @@ func floatEdges(f, of Format) []uint64 {
 	return codes
 }
 
-// TestConvert converts every code of at most 16 bits; of F32 and F64 the edges of what they
-// are rounded to, and random ones.
+// TestConvert converts every code of the formats of at most 16 bits. For F32 and F64 it converts numbers at the edges of rounding, and random
+// numbers.
 func TestConvert(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var singles, doubles, between []uint64
 	for i := range 50_000 {
 		x := rng.Uint32()
 		singles = append(singles, uint64(x))
-		// The exponents are those of float32 and some beyond.
+		// The exponents cover those of float32, and some beyond them.
 		doubles = append(doubles, rng.Uint64()&^(0x7ff<<52)|(800+rng.Uint64N(400))<<52)
 		if i%6 == 0 {
 			f := math.Float32frombits(x)
@@ -122,7 +120,7 @@ func TestConvert(t *testing.T) {
 		for _, from := range smallFormats {
 			if from != to {
 				codes := allCodes(from)
-				requireConvert(t, to, from, append(codes, codes[:16]...)) // several chunks, the last not full
+				requireConvert(t, to, from, append(codes, codes[:16]...)) // so many codes that they take several chunks, of which the last is not full
 			}
 		}
 		of := F16
@@ -151,8 +149,8 @@ func requireSame(t *testing.T, f Format, want, got []byte) {
 	}
 }
 
-// readVectors returns the content of the files testdata/*.ext by their names
-// without it. testdata/generate.py describes and writes them.
+// readVectors returns the contents of the files testdata/*.ext. The keys are their names without the extension. testdata/generate.py describes
+// and writes these files.
 func readVectors(t *testing.T, ext string) map[string][]byte {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*" + ext)
@@ -194,7 +192,7 @@ func TestDecodeVectors(t *testing.T) {
 // codes with those that ml_dtypes and PyTorch give.
 func TestRoundVectors(t *testing.T) {
 	vectors := readVectors(t, ".round")
-	require.Len(t, vectors, 6+7) // from F32 and from F64
+	require.Len(t, vectors, 6+7) // 6 files of roundings from F32, and 7 from F64
 	for name, data := range vectors {
 		source, target, _ := strings.Cut(name, "-")
 		from, to := formatNamed(t, source), formatNamed(t, target)
@@ -221,7 +219,7 @@ func TestRoundVectors(t *testing.T) {
 	}
 }
 
-// TestConvertible lists, for all pairs of formats, which one converts to which.
+// TestConvertible compares Convertible, for all pairs of formats, with a list.
 func TestConvertible(t *testing.T) {
 	for from := None; from <= U32; from++ {
 		for to := None; to <= U32; to++ {
@@ -231,8 +229,8 @@ func TestConvertible(t *testing.T) {
 	}
 }
 
-// TestExact compares every code of at most 16 bits, and numbers of the others that need all
-// their bits.
+// TestExact checks Exact with every code of the formats of at most 16 bits, and with numbers of the other formats that need all of their
+// bits.
 func TestExact(t *testing.T) {
 	largest := map[Format]uint64{F32: 0x7f7fffff, F64: 0x7fefffffffffffff, I32: 1<<31 - 1, U32: 1<<32 - 1}
 	for from := F4; from <= U32; from++ {
@@ -252,8 +250,8 @@ func TestExact(t *testing.T) {
 	require.False(t, Exact(None, F64))
 }
 
-// TestConvertIntegers converts every integer of up to 16 bits and edges of those of 32,
-// and any number of them.
+// TestConvertIntegers converts every integer of up to 16 bits, and integers of 32 bits at the edges of their range. It tries different numbers
+// of elements.
 func TestConvertIntegers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	edges := []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, 1<<24 + 1, 1 << 16}

@@ -8,8 +8,7 @@ import (
 	"sort"
 )
 
-// The float formats of at most 16 bits, all of them, integers, and the formats to
-// convert to.
+// These are the float formats of at most 16 bits, all float formats, the integers, and the formats to which others can be converted.
 var (
 	smallFormats  = []Format{F4, E2M3, E3M2, E5M2, E4M3, E8M0, E4M3FNUZ, E5M2FNUZ, F16, BF16}
 	allFormats    = append(smallFormats[:len(smallFormats):len(smallFormats)], F32, F64)
@@ -46,9 +45,9 @@ type kind int
 
 const (
 	allFinite kind = iota
-	likeIEEE       // infinities and NaNs have the largest exponent; a NaN has a payload
-	oneNaN         // all bits but the sign are set in NaN; there is no infinity, and conversions saturate
-	zeroNaN        // NaN has the code of negative zero; there is neither that nor an infinity
+	likeIEEE       // the largest exponent is that of infinities and NaNs; a NaN has a payload
+	oneNaN         // a NaN has all bits set, except perhaps the sign; there is no infinity, and conversions saturate
+	zeroNaN        // the NaN has the code of negative zero; there is no negative zero and no infinity
 )
 
 func (f Format) kind() kind {
@@ -58,7 +57,7 @@ func (f Format) kind() kind {
 	return allFinite
 }
 
-// slowDecode returns the value of a code, in the words of the specifications.
+// slowDecode returns the value of a code, computed as the specifications define it.
 func slowDecode(f Format, code uint64) float64 {
 	switch f {
 	case E8M0:
@@ -104,7 +103,7 @@ func finiteValues(f Format) []float64 {
 	var values []float64
 	for code := uint64(0); ; code++ {
 		v := slowDecode(f, code)
-		if v-v != 0 || v < 0 || code > 0 && v == 0 { // not finite, or the sign bit
+		if v-v != 0 || v < 0 || code > 0 && v == 0 { // the value is not finite, or the code has the sign bit
 			return values
 		}
 		values = append(values, v)
@@ -118,8 +117,8 @@ type slowEncoder struct {
 	values []float64
 }
 
-// encode returns the code of the nearest value, of two the even one. x is not
-// NaN.
+// encode returns the code of the value nearest to x. Of two values at the same distance, it takes the one whose code is even. x must not
+// be NaN.
 func (s slowEncoder) encode(x float64) uint64 {
 	switch s.f {
 	case F64:
@@ -138,12 +137,12 @@ func (s slowEncoder) encode(x float64) uint64 {
 	abs := math.Abs(x)
 	i := sort.Search(last+1, func(i int) bool { return value(i+1) > abs })
 	i = min(i, last)
-	// The midpoint of two neighbours is a float64.
+	// The midpoint of two neighbours is exact in float64.
 	if mid := (value(i) + value(i+1)) / 2; abs > mid || abs == mid && i%2 == 1 {
 		i++
 	}
 	if s.f.kind() == oneNaN {
-		i = min(i, last) // no other kind saturates
+		i = min(i, last) // only this kind saturates
 	}
 	code := uint64(i)
 	if math.Signbit(x) && !(code == 0 && s.f.kind() == zeroNaN) {
@@ -166,7 +165,7 @@ func (s slowEncoder) convert(from Format, code uint64) uint64 {
 	if x := slowDecode(from, code); !math.IsNaN(x) {
 		return s.encode(x)
 	}
-	payload := uint64(1) << 51 // at the top of 52 bits, and made quiet
+	payload := uint64(1) << 51 // aligned to the top of 52 bits, and made quiet
 	if n := from.payload(); n > 0 {
 		payload |= code << (52 - n) & (1<<52 - 1)
 	}
@@ -179,7 +178,7 @@ func (s slowEncoder) convert(from Format, code uint64) uint64 {
 	case s.f.kind() == zeroNaN:
 		nan = 1 << (s.f.Bits() - 1)
 	case s.f == F32 && from == BF16:
-		nan = code << 16 & 0x7fffffff // unchanged, even if signaling
+		nan = code << 16 & 0x7fffffff // the bits stay unchanged, even those of a signaling NaN
 	}
 	if sign {
 		nan |= 1 << (s.f.Bits() - 1)

@@ -4,7 +4,7 @@ package float
 
 import "testing"
 
-// TestAVX2 has the kernels do without AVX-512, as on other processors.
+// TestAVX2 runs the tests of the kernels without AVX-512, as on processors that lack it.
 func TestAVX2(t *testing.T) {
 	if !hasAVX512 {
 		t.Skip("the tests themselves run without AVX-512")

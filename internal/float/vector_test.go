@@ -8,21 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The conversions that have assembly, on some processor.
+// vectorPairs lists the conversions that have assembly on some processor.
 var vectorPairs = []struct{ from, to Format }{
 	{I8, F32}, {U8, F32}, {I16, F32}, {U16, F32},
 	{BF16, F32}, {F16, F32}, {E5M2, F32}, {E4M3, F32}, {E4M3FNUZ, F32}, {F32, BF16}, {F32, F16},
 }
 
-// kernelTests are the tests that a processor with several kernels runs for each.
+// kernelTests are the tests that run once for each kernel, on processors that have several.
 var kernelTests = map[string]func(*testing.T){
 	"Convert": TestConvert, "DecodeVectors": TestDecodeVectors, "RoundVectors": TestRoundVectors,
 	"Integers": TestConvertIntegers, "Anywhere": TestConvertAnywhere, "NonTemporal": TestConvertNonTemporal,
 }
 
-// requireVector compares Convert with the loops for n elements. The offsets move
-// src and dst relative to an address that is usually a multiple of 64. It also
-// checks that nothing next to dst is written.
+// requireVector compares Convert with the loops for n elements. The offsets move src and dst relative to an address that is usually a
+// multiple of 64. It also checks that no byte next to dst changes.
 func requireVector(t *testing.T, from, to Format, random []byte, n, srcOffset, dstOffset int, nonTemporal bool) {
 	const guard = 64
 	src := random[srcOffset:][:n*from.Bits()/8]
@@ -42,9 +41,8 @@ func requireVector(t *testing.T, from, to Format, random []byte, n, srcOffset, d
 	}
 }
 
-// randomFloats returns n random bytes. They hold every code of at most 8 bits, and
-// NaNs, infinities, zeros and subnormals of the wider formats more often than
-// chance would.
+// randomFloats returns n random bytes. They contain every code of at most 8 bits. NaNs, infinities, zeros and subnormals of the wider formats
+// are more frequent than in uniformly random bytes.
 func randomFloats(n int) []byte {
 	rng := rand.New(rand.NewPCG(7, 8))
 	b := make([]byte, n)
@@ -80,7 +78,7 @@ func TestConvertAnywhere(t *testing.T) {
 	}
 }
 
-// Every code of at most 16 bits, and F32 at every edge, in whole blocks.
+// TestConvertNonTemporal converts every code of at most 16 bits, and F32 numbers at every edge, in whole blocks.
 func TestConvertNonTemporal(t *testing.T) {
 	for _, p := range vectorPairs {
 		if p.to == F32 {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// skip reads over one value that is the whole text.
+// skip skips one value, which must be the whole text.
 func skip(text string) error {
 	s := &Scanner{Text: []byte(text)}
 	if err := s.CheckUTF8("the text"); err != nil {
@@ -26,7 +26,7 @@ func skip(text string) error {
 	return s.End("the text")
 }
 
-// TestSurrogates has all pairs of escapes at the limits of surrogates.
+// TestSurrogates tries all pairs of escapes at the limits of the surrogates.
 func TestSurrogates(t *testing.T) {
 	limits := []rune{0, 0xd7ff, 0xd800, 0xd801, 0xdbfe, 0xdbff, 0xdc00, 0xdc01, 0xdffe, 0xdfff, 0xe000, 0xffff}
 	for _, a := range limits {
@@ -48,7 +48,7 @@ func TestSurrogates(t *testing.T) {
 	}
 }
 
-// TestSkipRefuses has a text for each rule of the grammar, with the error and its position.
+// TestSkipRefuses has a text that breaks each rule of the grammar, with the error and its position.
 func TestSkipRefuses(t *testing.T) {
 	for _, c := range []struct{ rule, text, want string }{
 		{"a value is missing", ``, `expected a value, found the end of the text (at byte 0)`},
@@ -101,7 +101,7 @@ func FuzzSkip(f *testing.F) {
 	})
 }
 
-// TestOverflows tries the integers around the largest that fits each power of ten.
+// TestOverflows tries, for each power of ten, the integers around the largest one whose product with it does not overflow.
 func TestOverflows(t *testing.T) {
 	for exponent := 280; exponent < 312; exponent++ {
 		power, _ := strconv.ParseFloat(fmt.Sprint("1e", exponent), 64)
@@ -126,7 +126,7 @@ func TestDecimalAgreesWithInteger(t *testing.T) {
 		s := &Scanner{Text: []byte(text + ",")}
 		want, err := s.Integer("n", math.MaxInt64)
 		if digits == 0 || s.Text[digits] != ',' {
-			continue // left to Integer, or a fraction or an exponent, which the caller sees
+			continue // Decimal left the text to Integer, or a fraction or an exponent follows, which the caller sees
 		}
 		require.NoError(t, err, text)
 		require.Equal(t, want, n, text)
@@ -159,8 +159,7 @@ func TestAppendString(t *testing.T) {
 	require.Equal(t, `"\u007f\u00e9\ud83d\ude00"`, string(AppendASCII(nil, "\x7fé😀")))
 }
 
-// TestReserveIsCapped: the room that Reserve makes never exceeds what the rest of the text can
-// hold, whatever the start promises.
+// TestReserveIsCapped: Reserve never makes room for more elements than the rest of the text can contain, however many the start suggests.
 func TestReserveIsCapped(t *testing.T) {
 	s := &Scanner{Text: make([]byte, 1000), Pos: 10}
 	require.LessOrEqual(t, cap(Reserve(s, []int(nil), 1, 10)), 1+990/10+8)
@@ -168,7 +167,7 @@ func TestReserveIsCapped(t *testing.T) {
 	require.LessOrEqual(t, cap(Reserve(s, []int(nil), 1, 1)), 8)
 }
 
-// TestAppendPlain compares AppendPlain with AppendString for every byte at every place.
+// TestAppendPlain compares AppendPlain with AppendString for every byte at every position.
 func TestAppendPlain(t *testing.T) {
 	for length := range 20 {
 		for at := range length {

@@ -9,8 +9,8 @@ const (
 	// dtype to which elements can be converted.
 	BlockSize = 8 << 20
 
-	// BufferSize is the size in bytes of the memory for data that is too small for a
-	// block.
+	// BufferSize is the size in bytes of the memory of the smallest Block. It is also the number of
+	// bytes of a read whose data should stay in the cache of the processor until it is used.
 	BufferSize = 1 << 20
 )
 

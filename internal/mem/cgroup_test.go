@@ -52,8 +52,7 @@ func TestCgroupLimit(t *testing.T) {
 	require.Zero(t, cgroupLimit(fstest.MapFS{}))
 }
 
-// TestCheckSizeInContainer: memory above the limit of the container is refused, even where the machine
-// has it.
+// TestCheckSizeInContainer: a size above the limit of the container is refused, even if the machine has that much memory.
 func TestCheckSizeInContainer(t *testing.T) {
 	defer func(f func() int64) { container = f }(container)
 	container = func() int64 { return 128 << 20 }

@@ -13,8 +13,7 @@ const (
 	slowly  = 8 * time.Millisecond
 )
 
-// fill asks a supply for n pages, one after another, of which page i takes
-// cost(i). It returns how many were huge.
+// fill asks a supply for n pages, one after another. Taking huge page i costs cost(i). fill returns the number of huge pages.
 func fill(s *pageSupply, n int, cost func(i int) time.Duration) (huge int) {
 	for i := range n {
 		if s.ask() {
@@ -25,8 +24,8 @@ func fill(s *pageSupply, n int, cost func(i int) time.Duration) (huge int) {
 	return huge
 }
 
-// TestHugePagesWhileTheyAreQuick plays a machine whose huge pages are quick, then slow, then quick
-// again, and counts how many are asked for.
+// TestHugePagesWhileTheyAreQuick simulates a machine whose huge pages are quick, then slow, then quick again, and counts how many are
+// requested.
 func TestHugePagesWhileTheyAreQuick(t *testing.T) {
 	var s pageSupply
 	quick := func(int) time.Duration { return quickly }
@@ -37,7 +36,7 @@ func TestHugePagesWhileTheyAreQuick(t *testing.T) {
 	require.Greater(t, fill(&s, 3000, quick), 1900, "the machine has them again")
 }
 
-// TestHugePagesSlowNow has pages that are quick at first, and slow now and then.
+// TestHugePagesSlowNow simulates huge pages that are quick at first, and later slow from time to time.
 func TestHugePagesSlowNow(t *testing.T) {
 	var s pageSupply
 	slow := 0
@@ -53,7 +52,7 @@ func TestHugePagesSlowNow(t *testing.T) {
 
 	s = pageSupply{}
 	huge = fill(&s, 1000, func(i int) time.Duration {
-		if i%100 == 50 { // something else ran
+		if i%100 == 50 { // as if another process ran in between
 			return slowly
 		}
 		return quickly
@@ -61,8 +60,7 @@ func TestHugePagesSlowNow(t *testing.T) {
 	require.Equal(t, 980, huge, "a single slow one costs two small ones")
 }
 
-// TestHugePagesOneTries has many goroutines ask at once: while nobody knows, one
-// page is at stake.
+// TestHugePagesOneTries: many goroutines ask concurrently. While it is unknown whether huge pages are quick, only one goroutine takes one.
 func TestHugePagesOneTries(t *testing.T) {
 	var s pageSupply
 	require.True(t, s.ask())
@@ -77,10 +75,9 @@ func TestHugePagesOneTries(t *testing.T) {
 	require.True(t, s.ask())
 }
 
-// TestPrepare prepares memory in blocks on several goroutines, which keep what they
-// have written.
+// TestPrepare prepares memory in blocks on several goroutines. The bytes that they have written stay unchanged.
 func TestPrepare(t *testing.T) {
-	const block = 3<<20 + 8 // does not end with a page
+	const block = 3<<20 + 8 // does not end at the end of a page
 	for _, size := range []int{0, 100, hugePagesFrom - 1, hugePagesFrom, hugePagesFrom + hugePage/2, 2*hugePagesFrom + 1} {
 		fresh := Allocate[byte](size)
 		var all sync.WaitGroup

@@ -100,9 +100,9 @@ func (a *Atomic) Another(name string, named bool) (*Atomic, error) {
 	return a.settings.create(name, createUntried)
 }
 
-// create creates a file by calling the func in, which returns the file and its temporary name, ""
-// if it has none.
-func (s Settings) create(name string, in func(dir, tag string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
+// create creates a file by calling newFile, which returns the file and its temporary name, or "" if
+// it has none.
+func (s Settings) create(name string, newFile func(dir, tag string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
 	if name == "" { // an empty name would fail only at the rename
 		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrNotExist}
 	}
@@ -119,7 +119,7 @@ func (s Settings) create(name string, in func(dir, tag string, mode fs.FileMode)
 		}
 		mode = old.Mode().Perm() & cmp.Or(s.Mode, fs.ModePerm)
 	}
-	f, temp, err := in(filepath.Dir(name), s.Tag, mode|0o200) // the owner must be able to write it through f
+	f, temp, err := newFile(filepath.Dir(name), s.Tag, mode|0o200) // the owner must be able to write it through f
 	if err != nil {
 		err = fail("create", name, err)
 		if !errors.Is(err, syscall.EPERM) { // an immutable directory also returns EPERM

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -24,7 +24,7 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// requireOnly checks which names a folder holds.
+// requireOnly checks that a folder contains exactly these names.
 func requireOnly(t *testing.T, dir string, want ...string) {
 	entries := must(os.ReadDir(dir))
 	names := []string{}
@@ -42,7 +42,7 @@ func TestCreateIsExclusive(t *testing.T) {
 	if !testplatform.HasSymlinks(t) {
 		return
 	}
-	for _, to := range []string{name, name + "-not"} { // a link is not followed, wherever it leads
+	for _, to := range []string{name, name + "-not"} { // a link to an existing file, and one to a missing file
 		link := filepath.Join(t.TempDir(), "link")
 		require.NoError(t, os.Symlink(to, link))
 		require.ErrorIs(t, errorOf(system.Create(link, 0o666)), fs.ErrExist)
@@ -51,8 +51,7 @@ func TestCreateIsExclusive(t *testing.T) {
 	require.Equal(t, "old", string(must(os.ReadFile(name))))
 }
 
-// TestAtomic: a file takes its name at Commit. Where the system can, it has none before.
-// Abort leaves the old file.
+// TestAtomic: a file gets its name at Commit. If the system supports that, it has no name before. After Abort, the old file is unchanged.
 func TestAtomic(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
@@ -67,7 +66,7 @@ func TestAtomic(t *testing.T) {
 		requireOnly(t, dir, filepath.Base(a.temp))
 	}
 	require.NoError(t, a.Commit())
-	a.Abort() // too late to do anything
+	a.Abort() // has no effect after Commit
 	for _, finish := range []bool{false, true} {
 		a := must(Create(name))
 		must(a.WriteAt([]byte("newer"), 0))
@@ -155,7 +154,8 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
-// TestPipeIsNotWaitedFor: not even if it takes the place of a file after the first look.
+// TestPipeIsNotWaitedFor: opening does not wait for the writer of a named pipe, even if the pipe takes the place of a file after its kind was
+// checked.
 func TestPipeIsNotWaitedFor(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	testplatform.MakePipe(t, name)
@@ -227,7 +227,7 @@ func TestLinkOutOfSub(t *testing.T) {
 
 func thirdOf[A, B any](_ A, _ B, err error) error { return err }
 
-// TestFoldersSync flushes a folder, where the system can.
+// TestFoldersSync flushes a folder, if the system supports that.
 func TestFoldersSync(t *testing.T) {
 	dir := must(OpenDir(t.TempDir()))
 	require.NoError(t, dir.Sync())
@@ -240,7 +240,7 @@ func TestFoldersSync(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestReplacedFilesKeepTheirMode looks at the mode from the first moment on.
+// TestReplacedFilesKeepTheirMode: a file that replaces another one has its mode from the moment at which it is created.
 func TestReplacedFilesKeepTheirMode(t *testing.T) {
 	testplatform.NeedModes(t)
 	for _, mode := range []fs.FileMode{0o600, 0o640, 0o644, 0o666, 0o400} {
@@ -257,7 +257,7 @@ func TestReplacedFilesKeepTheirMode(t *testing.T) {
 	}
 }
 
-// A looseSystem gives files without a name a mode, whatever the umask.
+// A looseSystem gives files without a name a fixed mode, whatever the umask is.
 type looseSystem struct {
 	System
 	mode fs.FileMode
@@ -290,7 +290,7 @@ func TestWithoutUmask(t *testing.T) {
 	}
 }
 
-// TestTakeBack removes what was renamed, and nothing else that has the name.
+// TestTakeBack: TakeBack removes a file that Rename has named, and no other file with that name.
 func TestTakeBack(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
@@ -326,11 +326,11 @@ func TestRemoveTagged(t *testing.T) {
 	require.ErrorIs(t, RemoveTagged(filepath.Join(dir, "missing"), "a-"), fs.ErrNotExist)
 }
 
-// TestMkdirAll creates folders whose names are relative, absolute, nested or there already.
+// TestMkdirAll creates folders whose names are relative, absolute or nested, or exist already.
 func TestMkdirAll(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"a", "b/c/d", "b/c/d/", "b/e", ".", filepath.Join(t.TempDir(), "x", "y")} {
-		for range 2 { // the second finds it
+		for range 2 { // the second call finds the folder
 			require.NoError(t, MkdirAll(filepath.FromSlash(name)))
 			require.DirExists(t, name)
 		}
@@ -343,14 +343,14 @@ func TestMkdirAll(t *testing.T) {
 	}
 }
 
-// TestMkdirAllThere: the parent of a folder that exists is flushed, also where the name of the folder
-// is a link or ends in dots. It is left alone if it may not be read.
+// TestMkdirAllThere: if a folder exists already, its parent is flushed, even if the name of the folder is a link or ends in dots. A parent that
+// may not be read is not flushed.
 func TestMkdirAllThere(t *testing.T) {
 	dir := must(filepath.EvalSymlinks(t.TempDir()))
 	t.Chdir(dir)
 	require.NoError(t, os.MkdirAll(filepath.Join("a", "b"), 0o777))
 	parents := map[string]string{"a": dir, filepath.Join("a", "b"): filepath.Join(dir, "a"), ".": filepath.Dir(dir)}
-	lexical := runtime.GOOS == "wasip1" || runtime.GOOS == "windows" // there link/.. is the folder of the link
+	lexical := runtime.GOOS == "wasip1" || runtime.GOOS == "windows" // on these systems, link/.. is the folder that contains the link
 	if !lexical && os.Symlink(filepath.Join("a", "b"), "link") == nil {
 		parents["link"] = filepath.Join(dir, "a")
 	}
@@ -367,7 +367,7 @@ func TestMkdirAllThere(t *testing.T) {
 	require.NoError(t, MkdirAll("a"))
 }
 
-// An openings notes which folders are opened.
+// An openings records which folders are opened.
 type openings struct {
 	System
 	names *[]string

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestInterruptedCalls: signals, which the runtime sends too, do not end a call; other
-// errors do.
+// TestInterruptedCalls: a signal, which may come from the runtime, does not end a call. Any other error does.
 func TestInterruptedCalls(t *testing.T) {
 	for _, last := range []error{nil, unix.ENOSPC} {
 		calls := 0
@@ -51,8 +50,7 @@ func TestAllocateInMemory(t *testing.T) {
 	require.Equal(t, int64(1<<20), s.Size)
 }
 
-// TestUnlockWithChild: a process that is being started has its parent's files until it runs
-// its program. It does not keep the lock.
+// TestUnlockWithChild: a child process holds the files of its parent until it executes its program. Even so, it does not keep the lock.
 func TestUnlockWithChild(t *testing.T) {
 	dir := must(filepath.EvalSymlinks(t.TempDir()))
 	unlock := must(system.Lock(dir))
@@ -71,8 +69,7 @@ func TestUnlockWithChild(t *testing.T) {
 	unlock()
 }
 
-// TestReadAhead: what is not in the page cache is read from the disk, all of it, and what is
-// there is not.
+// TestReadAhead: bytes that are not in the page cache are read from the disk completely, and bytes that are cached are not read again.
 func TestReadAhead(t *testing.T) {
 	const size = 8 << 20
 	name := filepath.Join(t.TempDir(), "file")
@@ -98,16 +95,16 @@ func TestReadAhead(t *testing.T) {
 	require.Less(t, got, int64(size))
 	require.GreaterOrEqual(t, ahead(half, half+1)+got, int64(size))
 	must(f.ReadAt(make([]byte, size), 0))
-	require.Less(t, ahead(0, size), int64(half)) // some may be for pages of the program
+	require.Less(t, ahead(0, size), int64(half)) // some of the bytes may be pages of the program
 	require.Less(t, ahead(0, 0), int64(half))
 	require.False(t, Cached(f, size), "the end")
 	n, err := unix.Preadv2(int(f.Fd()), [][]byte{make([]byte, 1)}, 0, unix.RWF_NOWAIT)
-	if strconv.IntSize == 64 && n == 1 && err == nil { // emulators cannot tell
+	if strconv.IntSize == 64 && n == 1 && err == nil { // emulators do not support the call
 		require.True(t, Cached(f, size-1))
 	}
 }
 
-// bytesRead returns how many bytes this process has asked disks for.
+// bytesRead returns the number of bytes that this process has requested from disks.
 func bytesRead(t *testing.T) (n int64) {
 	text := must(os.ReadFile("/proc/self/io"))
 	_, after, _ := strings.Cut(string(text), "\nread_bytes: ")

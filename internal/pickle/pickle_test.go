@@ -17,7 +17,7 @@ func unpickler(pickle string) *Unpickler { return New(strings.NewReader(pickle),
 
 func load(pickle string) (any, error) { return unpickler(pickle).Load() }
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -28,7 +28,7 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// dumped is what Python 3.11 makes, by protocol, of
+// dumped holds the pickles that Python 3.11 makes, by protocol, of
 //
 //	{'none': None, 'bools': [True, False], 'ints': [0, 255, 256, -1, 2**31-1, -2**31, 2**40, -2**63],
 //	 'long': 2**70, 'float': 0.5, 'text': 'größe', 'bytes': b'\x00\xff',
@@ -40,7 +40,7 @@ var dumped = map[int]string{
 	5: "\x80\x05\x95\xcb\x00\x00\x00\x00\x00\x00\x00\x7d\x94\x28\x8c\x04\x6e\x6f\x6e\x65\x94\x4e\x8c\x05\x62\x6f\x6f\x6c\x73\x94\x5d\x94\x28\x88\x89\x65\x8c\x04\x69\x6e\x74\x73\x94\x5d\x94\x28\x4b\x00\x4b\xff\x4d\x00\x01\x4a\xff\xff\xff\xff\x4a\xff\xff\xff\x7f\x4a\x00\x00\x00\x80\x8a\x06\x00\x00\x00\x00\x00\x01\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80\x65\x8c\x04\x6c\x6f\x6e\x67\x94\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x40\x8c\x05\x66\x6c\x6f\x61\x74\x94\x47\x3f\xe0\x00\x00\x00\x00\x00\x00\x8c\x04\x74\x65\x78\x74\x94\x8c\x07\x67\x72\xc3\xb6\xc3\x9f\x65\x94\x8c\x05\x62\x79\x74\x65\x73\x94\x43\x02\x00\xff\x94\x8c\x06\x74\x75\x70\x6c\x65\x73\x94\x28\x29\x4b\x01\x85\x94\x4b\x01\x4b\x02\x86\x94\x4b\x01\x4b\x02\x4b\x03\x87\x94\x28\x4b\x01\x4b\x02\x4b\x03\x4b\x04\x74\x94\x74\x94\x4b\x03\x8c\x03\x6b\x65\x79\x94\x4b\x01\x8c\x01\x74\x94\x86\x94\x5d\x94\x75\x2e",
 }
 
-// TestPython reads the same values as Python wrote them in the protocols 2 to 5.
+// TestPython reads a value that Python has written in the protocols 2 to 5.
 func TestPython(t *testing.T) {
 	for protocol, pickle := range dumped {
 		t.Run(fmt.Sprint(protocol), func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestPython(t *testing.T) {
 			d, ok := top.(*Dict)
 			require.True(t, ok)
 			var bytes any = Bytes{0, 255}
-			if protocol == 2 { // which has no bytes: _codecs.encode of a string
+			if protocol == 2 { // this protocol has no bytes: Python writes a call of _codecs.encode with a string
 				bytes = &Object{Class: Global{"_codecs", "encode"}, Args: Tuple{"\u0000ÿ", "latin1"}}
 			}
 			require.Equal(t, []Entry{
@@ -72,7 +72,7 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts a pickle at every byte, and has its reader end or fail early.
+// TestTruncated cuts a pickle off at every byte. Its reader then ends early, or fails.
 func TestTruncated(t *testing.T) {
 	for protocol, pickle := range dumped {
 		for n := range pickle {
@@ -87,7 +87,7 @@ func TestTruncated(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// TestSeveral reads pickles that follow each other in one file: each has a memo of its own.
+// TestSeveral reads pickles that follow one another in one file. Each has a memo of its own.
 func TestSeveral(t *testing.T) {
 	u := unpickler("\x80\x02K\x01.\x80\x02h\x00.")
 	require.Equal(t, int64(1), must(u.Load()))
@@ -95,9 +95,8 @@ func TestSeveral(t *testing.T) {
 	require.EqualError(t, errorOf(u.Load()), "the pickle, at byte 7: nothing was stored as 0", "a memo of its own")
 }
 
-// TestValues: whatever would call something becomes an Object, and whatever is done with
-// that stays one; but for ordered dicts, of lists of pairs as Python 2 has them, too. The memo
-// stores in turn, out of turn and twice.
+// TestValues: a call becomes an Object, and so does every later operation on that. The exception is an ordered dict, which Python 2 makes from
+// a list of pairs. The memo stores values in sequence, out of sequence, and twice under one number.
 func TestValues(t *testing.T) {
 	const ordered = "\x80\x02ccollections\nOrderedDict\n"
 	system := Global{"os", "system"}
@@ -134,7 +133,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestKnown: a reader makes values of calls and persistent ids, or says why not.
+// TestKnown: the funcs of an Unpickler turn calls and persistent ids into values, or return the reason why they do not.
 func TestKnown(t *testing.T) {
 	no := errors.New("no")
 	const text = "\x80\x02(ccollections\nOrderedDict\n)RK\x05Qcm\nf\n)RK\x06Qt."
@@ -157,7 +156,7 @@ func TestKnown(t *testing.T) {
 	require.EqualError(t, v.(*Object).Why, "an unknown persistent id")
 }
 
-// TestRefused: what breaks the rules of pickles is an error that names the byte.
+// TestRefused: a pickle that breaks a rule is an error that gives the position of the opcode.
 func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct{ pickle, want string }{
 		"empty":              {"", "at byte 0: no byte is left"},
@@ -206,8 +205,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestClaimedSize: memory grows with the bytes that there are, not with those that a
-// length and the size of a file claim.
+// TestClaimedSize: memory grows with the bytes that exist, and not with the number that a length and the size of a file claim.
 func TestClaimedSize(t *testing.T) {
 	text := "\x80\x02X" + string(binary.LittleEndian.AppendUint32(nil, MaxSize/2))
 	require.Less(t, testplatform.Allocated(func() {
@@ -218,7 +216,7 @@ func TestClaimedSize(t *testing.T) {
 // TestMaxSize: a pickle has at most 100 MB, whatever the size of the file.
 func TestMaxSize(t *testing.T) {
 	for length, want := range map[uint32]error{
-		100_000_000 - 7: io.ErrUnexpectedEOF, // seven bytes are in front of it
+		100_000_000 - 7: io.ErrUnexpectedEOF, // seven bytes of the pickle come before the string
 		100_000_000 - 6: nil,
 	} {
 		text := "\x80\x02X" + string(binary.LittleEndian.AppendUint32(nil, length))
@@ -231,8 +229,7 @@ func TestMaxSize(t *testing.T) {
 	}
 }
 
-// TestSteps: what opcodes copy counts, so that a pickle of some bytes costs no more than
-// it may.
+// TestSteps: the elements that opcodes copy count as steps, so that a small pickle cannot cause more work than the limit allows.
 func TestSteps(t *testing.T) {
 	bombs := map[string]string{
 		"opcodes":      "\x80\x02" + strings.Repeat("]0", 1000),
@@ -256,7 +253,7 @@ func TestSteps(t *testing.T) {
 					return nil, long
 				}
 				if name == "Charge" {
-					u.Charge(1 << 20) // whose error it ignores
+					u.Charge(1 << 20) // Call ignores the error
 				}
 				return nil, nil
 			}
@@ -265,7 +262,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestSet: sets of all protocols have their items; nothing else does.
+// TestSet: Set returns the items of the sets of all protocols, and of no other values.
 func TestSet(t *testing.T) {
 	for text, want := range map[string][]any{
 		"\x80\x02c__builtin__\nset\n](K\x01K\x02e\x85R.": {int64(1), int64(2)},
@@ -284,8 +281,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestCopied: a set has the items that its list had, and an object the attributes that its dict
-// had; neither follows what is added later, or changes it.
+// TestCopied: a set has the items that its list had when the set was made, and an object has the attributes that its dict had then. Later changes
+// of the list or the dict do not change the set or the object, and vice versa.
 func TestCopied(t *testing.T) {
 	const list, dict = "\x80\x04]\x94K\x01a", "\x80\x04}\x94\x8c\x01aK\x01s"
 	v := must(load(list + "cbuiltins\nset\n\x94h\x01h\x00\x85R(K\x02\x90\x940h\x00K\x03ah\x02\x86."))
@@ -298,14 +295,14 @@ func TestCopied(t *testing.T) {
 	require.Equal(t, []Entry{{"a", int64(1)}}, v.(*Object).State.(*Dict).Entries)
 	require.ErrorContains(t, errorOf(load("\x80\x04cm\nf\n)\x81}b}b.")), `setting the state of an object of "m.f" again`)
 
-	// Copies count: 10,000 of a list of 10,000.
+	// Copies count as steps: here, 10,000 copies of a list of 10,000 items.
 	many := "\x80\x04]\x94(" + strings.Repeat("N", 10_000) + "e0(" + strings.Repeat("cbuiltins\nset\nh\x00\x85R(N\x90", 10_000) + "t."
 	require.ErrorContains(t, errorOf(load(many)), "the pickle copies too much")
 	many = "\x80\x04}\x94(" + strings.Repeat("NN", 10_000) + "u0(" + strings.Repeat("cm\nf\n)\x81h\x00b", 10_000) + "t."
 	require.ErrorContains(t, errorOf(load(many)), "the pickle copies too much")
 }
 
-// TestBuild: only what the reader allows gets attributes, and they are dropped.
+// TestBuild: only values for which Build returns true may get attributes, which are then dropped.
 func TestBuild(t *testing.T) {
 	const text = "\x80\x02cm\nf\n)R}b."
 	u := unpickler(text + text)
@@ -316,7 +313,7 @@ func TestBuild(t *testing.T) {
 	require.ErrorContains(t, errorOf(u.Load()), "setting attributes of a float")
 }
 
-// TestManyKeys: a dict finds its keys as fast when it is large, and duplicates too.
+// TestManyKeys: a lookup in a large dict is as fast as in a small one, and so is finding a duplicate key.
 func TestManyKeys(t *testing.T) {
 	var d Dict
 	for i := range 100 {
@@ -332,11 +329,11 @@ func TestManyKeys(t *testing.T) {
 	require.Len(t, d.Entries, 200)
 }
 
-// TestObjects: an Object counts more than what other opcodes leave, because it is larger.
+// TestObjects: an Object counts more steps than the values of other opcodes, because it takes more memory.
 func TestObjects(t *testing.T) {
 	for name, test := range map[string]struct {
 		opcodes string
-		steps   int // without those of an Object
+		steps   int // number of steps without those for an Object
 		objects bool
 	}{
 		"dict":           {"}", perOpcode, false},
@@ -357,7 +354,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// FuzzLoad: no panic, and an error or a value.
+// FuzzLoad: Load never panics, and returns either an error or a value.
 func FuzzLoad(f *testing.F) {
 	for _, pickle := range dumped {
 		f.Add(pickle)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWords replaces words of Python, and only those outside of strings.
+// TestWords: words of Python are replaced outside of strings, and only there.
 func TestWords(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a": NaN, "b": [Infinity, -Infinity]}`:       `{"a": null, "b": [null, null]}`,
@@ -31,7 +31,7 @@ func TestWords(t *testing.T) {
 // pieces.
 func TestAllTexts(t *testing.T) {
 	pieces := []string{`"`, `\`, "NaN", "Infinity", "-", "a"}
-	tokens := regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*(?:"|\\?$)|-?Infinity|NaN`) // also strings without an end
+	tokens := regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*(?:"|\\?$)|-?Infinity|NaN`) // a string may lack its end
 	count := 0
 	var try func(text string, left int)
 	try = func(text string, left int) {

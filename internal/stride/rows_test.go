@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fenced returns memory between two inaccessible pages.
+// fenced returns some pages of memory between two inaccessible pages.
 func fenced(t *testing.T, pages int) []byte {
 	page := os.Getpagesize()
 	size := pages * page
@@ -27,9 +27,8 @@ func fenced(t *testing.T, pages int) []byte {
 	return b[page : page+size : page+size]
 }
 
-// TestRows copies rows of all sizes that copyRows takes, and some more: first from the
-// start of src to the end of dst, then from the end to the start. Beyond both any access
-// is a fault.
+// TestRows copies rows of all sizes that copyRows accepts, and of some other sizes: first from the start of src to the end of dst, then from the end
+// to the start. Any access beyond src or dst is a fault.
 func TestRows(t *testing.T) {
 	src, dst := fenced(t, 8), fenced(t, 8)
 	for i := range src {
@@ -56,8 +55,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestTiles transposes matrices of all sizes around those of a square, so that the result ends where
-// memory ends, and then so that it starts where memory starts. Beyond both any access is a fault.
+// TestTiles transposes matrices of all sizes around those of a square, first with a result that ends where memory ends, and then with one that starts
+// where memory starts. Any access beyond memory is a fault.
 func TestTiles(t *testing.T) {
 	src, dst := fenced(t, 8), fenced(t, 8)
 	for i := range src {
@@ -82,8 +81,7 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// TestLostPage: a fault in the middle of copyRows is a panic that says where, as it is
-// with a mapped file that somebody has truncated.
+// TestLostPage: a fault within copyRows, such as one in a mapped file that was truncated, is a panic whose value has the address.
 func TestLostPage(t *testing.T) {
 	testplatform.NeedTruncation(t)
 	src, dst := fenced(t, 4), make([]byte, 1<<20)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// naive gathers run by run.
+// naive does what Gather does, one run at a time.
 func naive(src []byte, run int64, loops []Loop, first, n int64) []byte {
 	var dst []byte
 	for number := first; number < first+n; number++ {
@@ -23,7 +23,7 @@ func naive(src []byte, run int64, loops []Loop, first, n int64) []byte {
 	return dst
 }
 
-// requireAsNaive gathers from memory in which each byte tells its place.
+// requireAsNaive compares Gather with naive, on memory in which each byte depends on its position.
 func requireAsNaive(t testing.TB, run int64, loops []Loop, pos, n int64) {
 	t.Helper()
 	size := run
@@ -43,8 +43,7 @@ func requireAsNaive(t testing.TB, run int64, loops []Loop, pos, n int64) {
 	}
 }
 
-// TestTransposed transposes matrices of all sizes around those of a word, a tile and a
-// block, of rows that are adjacent or not, and of columns that are adjacent or not.
+// TestTransposed transposes matrices of all sizes around those of a word, a tile and a block. Their rows are adjacent or not, and so are their columns.
 func TestTransposed(t *testing.T) {
 	sizes := []int64{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 67, 130, 255, 257, 513, 530}
 	for _, run := range []int64{1, 2, 3, 4, 8, 16, 24} {
@@ -62,8 +61,7 @@ func TestTransposed(t *testing.T) {
 	}
 }
 
-// TestGather gathers windows of random loops in random order, some of them of the same
-// bytes.
+// TestGather gathers windows of random loops in random order. Some loops visit the same bytes repeatedly.
 func TestGather(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
@@ -87,10 +85,10 @@ func TestGather(t *testing.T) {
 		pos := random.Int64N(total)
 		requireAsNaive(t, run, loops, pos, random.Int64N(total-pos+1))
 	}
-	requireAsNaive(t, 1, []Loop{{2, 0}, {1 << 16, 0}, {1 << 16, 1}}, 1<<32-4, 8) // beyond 32 bits
+	requireAsNaive(t, 1, []Loop{{2, 0}, {1 << 16, 0}, {1 << 16, 1}}, 1<<32-4, 8) // the position exceeds 32 bits
 }
 
-// bench runs f, which copies some bytes.
+// bench measures f, which copies this number of bytes.
 func bench(b *testing.B, name string, bytes int64, f func()) {
 	b.Run(name, func(b *testing.B) {
 		b.SetBytes(bytes)
@@ -110,8 +108,7 @@ func BenchmarkTranspose(b *testing.B) {
 	}
 }
 
-// BenchmarkRows copies columns of a matrix [8192, 57344] of bytes, the next ones each
-// time, so that no cache has them.
+// BenchmarkRows copies columns of a matrix [8192,57344] of bytes. Each time it copies the next columns, which are in no cache.
 func BenchmarkRows(b *testing.B) {
 	const rows, stride = 8192, 56 << 10
 	src := make([]byte, rows*stride)
@@ -135,7 +132,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// TestTransposeAllocates no buffer for each matrix.
+// TestTransposeAllocates: Gather does not allocate a buffer for each matrix that it transposes.
 func TestTransposeAllocates(t *testing.T) {
 	src, dst := make([]byte, 100*16*16*4), make([]byte, 100*16*16*4)
 	loops := []Loop{{100, 16 * 16 * 4}, {16, 4}, {16, 16 * 4}}

@@ -36,7 +36,7 @@ func IsMetadata(name string) bool { return name == metadataFile || rankMetadata(
 // the files are of several saves.
 func Metadata(names []string) (found []string, err error) {
 	byRank := make(map[int]string) // files of metadata
-	last, of := -1, ""             // the largest number of a rank, and a file of that rank
+	last, lastFile := -1, ""       // the largest number of a rank, and a file of that rank
 	for _, name := range names {
 		if m := ofRank().FindStringSubmatch(name); m != nil {
 			n, _ := strconv.Atoi(m[1])
@@ -44,7 +44,7 @@ func Metadata(names []string) (found []string, err error) {
 				byRank[n] = name
 			}
 			if n > last {
-				last, of = n, name
+				last, lastFile = n, name
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func Metadata(names []string) (found []string, err error) {
 	for n := range last + 1 {
 		want := fmt.Sprintf("__%d%s", n, metadataFile)
 		if byRank[n] != want {
-			return nil, fmt.Errorf("%q is missing: there is %q, and each rank of its job has saved such a file", want, cmp.Or(byRank[n], of))
+			return nil, fmt.Errorf("%q is missing: there is %q, and each rank of its job has saved such a file", want, cmp.Or(byRank[n], lastFile))
 		}
 		found = append(found, want)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestList lists fewer names than the limit, as many, and more.
+// TestList lists fewer names than the limit, exactly as many, and more.
 func TestList(t *testing.T) {
 	names := strings.Fields("a b c d")
 	require.Equal(t, "", variant.List(nil, 3, strconv.Quote))

@@ -68,7 +68,7 @@ func RankFiles(names []string) (model []Rank, err error) {
 		}
 	}
 	if unsure := items["model"]; sure && len(unsure) > 1 && !slices.ContainsFunc(unsure, func(r Rank) bool { return r.Sure }) {
-		return nil, severalError(slices.Sorted(maps.Keys(items)))
+		return nil, severalError(slices.Sorted(maps.Keys(items))) // model_0.pt and model_1.pt are another model beside the files of ranks
 	}
 	for item, ranks := range items {
 		ranks = slices.DeleteFunc(ranks, func(r Rank) bool { return sure && !r.Sure })
@@ -76,38 +76,56 @@ func RankFiles(names []string) (model []Rank, err error) {
 			delete(items, item)
 		}
 	}
-	model = items["model"]
-	if model == nil {
-		besides := func(item string, _ []Rank) bool {
-			return strings.HasPrefix(item, "optim") || strings.HasPrefix(item, "extra_state")
-		}
-		if others := maps.Clone(items); len(items) > 1 {
-			if maps.DeleteFunc(others, besides); len(others) > 0 {
-				items = others
-			}
-		}
-		switch names := slices.Sorted(maps.Keys(items)); {
-		case len(names) > 1 && sure:
-			return nil, severalError(names)
-		case len(names) > 1:
-			return nil, &NumberedError{names}
-		}
-		for _, only := range items {
-			model = only
+	if model = items["model"]; model == nil {
+		if model, err = onlyItem(items, sure); err != nil {
+			return nil, err
 		}
 	}
 	slices.SortFunc(model, func(a, b Rank) int {
 		return cmp.Or(cmp.Compare(a.World, b.World), cmp.Compare(a.Number, b.Number), strings.Compare(a.File, b.File))
 	})
+	if err := checkRanks(model); err != nil {
+		return nil, err
+	}
+	return model, nil
+}
+
+// onlyItem returns the files of the only item, or none if there are no items. It ignores items that lie
+// beside a model, such as the state of the optimizer, unless there are no other items. sure means that only
+// files of ranks have such names.
+func onlyItem(items map[string][]Rank, sure bool) (model []Rank, err error) {
+	besides := func(item string, _ []Rank) bool {
+		return strings.HasPrefix(item, "optim") || strings.HasPrefix(item, "extra_state")
+	}
+	if others := maps.Clone(items); len(items) > 1 {
+		if maps.DeleteFunc(others, besides); len(others) > 0 {
+			items = others
+		}
+	}
+	switch names := slices.Sorted(maps.Keys(items)); {
+	case len(names) > 1 && sure:
+		return nil, severalError(names)
+	case len(names) > 1:
+		return nil, &NumberedError{names}
+	}
+	for _, only := range items {
+		model = only
+	}
+	return model, nil
+}
+
+// checkRanks returns an error if the sorted files of a model are of jobs with different numbers of ranks, or
+// if two of them are of the same rank.
+func checkRanks(model []Rank) error {
 	for i, r := range model {
 		switch before := model[max(0, i-1)]; {
 		case r.World != before.World:
-			return nil, fmt.Errorf("files of several saves, by jobs of %s and of %s ranks: %.200q and %.200q", worldText(before), worldText(r), before.File, r.File)
+			return fmt.Errorf("files of several saves, by jobs of %s and of %s ranks: %.200q and %.200q", worldText(before), worldText(r), before.File, r.File)
 		case i > 0 && r.Number == before.Number:
-			return nil, fmt.Errorf("two files of rank %d: %.200q and %.200q", r.Number, before.File, r.File)
+			return fmt.Errorf("two files of rank %d: %.200q and %.200q", r.Number, before.File, r.File)
 		}
 	}
-	return model, nil
+	return nil
 }
 
 func worldText(r Rank) string {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRankOf: the names that verl, dinov2 and torchtitan give, and neighbours of them.
+// TestRankOf tries the names that verl, dinov2 and torchtitan give to files, and similar names.
 func TestRankOf(t *testing.T) {
 	for name, want := range map[string]Rank{
 		"model_world_size_4_rank_3.pt":     {Item: "model", World: 4, Number: 3, Sure: true},
@@ -36,8 +36,7 @@ func TestRankOf(t *testing.T) {
 	}
 }
 
-// TestRankFiles: which files of a folder are the ranks of its model, in which order, and which folders
-// hold the files of more than one save.
+// TestRankFiles: which files of a directory hold the model of the ranks, in which order, and which directories have files of more than one save.
 func TestRankFiles(t *testing.T) {
 	for name, c := range map[string]struct{ files, want []string }{
 		"nothing":             {files: []string{"config.json", "model.safetensors"}},

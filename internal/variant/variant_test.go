@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCutVariant: a variant starts with a letter and goes on with letters, digits and
-// underscores.
+// TestCutVariant: a variant starts with a letter, which letters, digits and underscores may follow.
 func TestCutVariant(t *testing.T) {
 	for name, want := range map[string][2]string{
 		"x.fp16": {"x", "fp16"}, "x.a": {"x", "a"}, "x.Z": {"x", "Z"}, "x.z0_9A": {"x", "z0_9A"}, "x.y.ema": {"x.y", "ema"}, "x.": {"x", ""},
@@ -19,7 +18,7 @@ func TestCutVariant(t *testing.T) {
 	}
 }
 
-// TestAmong: files and indexes of the endings, without variants of a model that is there.
+// TestAmong: Among returns the files and the indexes with these endings, without the variants of a model whose plain files are present.
 func TestAmong(t *testing.T) {
 	e := Endings{".bin", ".pt"}
 	for _, c := range []struct{ names, files, indexes []string }{
@@ -112,7 +111,7 @@ func TestWithSave(t *testing.T) {
 	}
 }
 
-// TestIsRank: the names that HuggingFaceStorageWriter gives, and neighbours of them.
+// TestIsRank tries the names that HuggingFaceStorageWriter gives to files, and similar names.
 func TestIsRank(t *testing.T) {
 	for _, name := range []string{"shard-00001-model-00001-of-00001.safetensors", "shard-100000-x.safetensors"} {
 		require.True(t, IsRank(name), name)

@@ -49,9 +49,9 @@ func (u unpacked) content() (*content, error) {
 	return u.kept, nil
 }
 
-// heldBytes is how many bytes all contents in this process may take together, including those that
+// maxHeldBytes limits the bytes that all contents in this process take together, including those that
 // are being unpacked. A single content may be larger. Tests set it to less.
-var heldBytes = int64(256 << 20)
+var maxHeldBytes = int64(256 << 20)
 
 // idle is how long a partly read content is kept after its last read, if another content needs the
 // room. Tests set it to more.
@@ -150,7 +150,7 @@ func (c *contents) reserve(size int64) []byte {
 func (c *contents) makeRoom(size int64) (largest []byte, dropped int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.size > 0 && c.size+size > heldBytes {
+	for c.size > 0 && c.size+size > maxHeldBytes {
 		if b, ok := c.drop(); ok {
 			dropped += int64(len(b))
 			if len(b) > len(largest) {

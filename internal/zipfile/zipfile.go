@@ -101,7 +101,7 @@ type cutError struct{}
 func (cutError) Error() string { return "it is missing at the end of the file" }
 func (cutError) Unwrap() error { return io.ErrUnexpectedEOF }
 
-// isCut reports whether the file starts as an archive does, but has no end record.
+// isCut reports whether the file starts like an archive, but has no end record.
 func (p *probe) isCut() (bool, error) {
 	const longest = directorySize + 1<<16 // size in bytes of an end record with the longest comment
 	var head [4]byte

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -26,7 +26,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// raw is a member as it is in an archive, with a directory that may lie.
+// A raw is a member as it is stored in an archive. Its entry in the directory may be false.
 type raw struct {
 	zip.FileHeader
 	content string
@@ -62,7 +62,7 @@ func archive(t testing.TB, members ...raw) []byte {
 	return b.Bytes()
 }
 
-// inTurn calls f(0) to f(n-1).
+// inTurn calls f(0) to f(n-1), one after another.
 func inTurn(n int64, f func(i int64) error) error {
 	for i := range n {
 		if err := f(i); err != nil {
@@ -94,11 +94,10 @@ func TestMembers(t *testing.T) {
 	require.EqualError(t, err, `zip member "a" has 4000 bytes, more than 3999`)
 }
 
-// TestContent: a compressed member is unpacked once, however many reads there are, until others
-// took its room; an error is not kept.
+// TestContent: a compressed member is unpacked once, however often it is read, until other contents need its room. An error is not cached.
 func TestContent(t *testing.T) {
-	defer func(n int64) { heldBytes = n }(heldBytes)
-	heldBytes = 11
+	defer func(n int64) { maxHeldBytes = n }(maxHeldBytes)
+	maxHeldBytes = 11
 	a := must(open(archive(t, deflated(t, "a", "text"), deflated(t, "b", "more"), deflated(t, "c", "last"))))
 	broken, unpacked := errors.New("broken"), map[string]int{}
 	content := func(name string) io.ReaderAt {
@@ -132,8 +131,7 @@ func TestContent(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 3, "b": 2, "c": 2}, unpacked)
 }
 
-// TestRefused: an archive is refused if its members overlap, leave the file, or have other sizes
-// than it claims.
+// TestRefused: an archive is refused if its members overlap or extend beyond the file, or if their sizes differ from those that it claims.
 func TestRefused(t *testing.T) {
 	good, packed := stored("a", "1234"), deflated(t, "a", "1234")
 	for name, test := range map[string]struct {
@@ -150,7 +148,7 @@ func TestRefused(t *testing.T) {
 		"in the directory": {archive(t, good.with(func(m *raw) { m.CompressedSize64, m.UncompressedSize64 = 60, 60 })), `its 60 bytes at byte 31 run into the directory at the end of the file`},
 		"packed too well":  {archive(t, packed.with(func(m *raw) { m.UncompressedSize64 = 1 << 40 })), fmt.Sprint(packed.CompressedSize64, " bytes cannot hold the 1099511627776 that it claims")},
 		"overlap":          {archive(t, good.with(func(m *raw) { m.CompressedSize64, m.UncompressedSize64 = 20, 20 }), stored("b", "1234")), `zip members "a" and "b" overlap`},
-		"one header":       {secondAt(t, 0), `zip members "a" and "b" overlap`}, // as in a zip bomb
+		"one header":       {secondAt(t, 0), `zip members "a" and "b" overlap`}, // zip bombs use this
 		"no header":        {secondAt(t, 3), `zip member "b": zip: not a valid zip file`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +158,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// secondAt has members a and b; b is at byte start by the directory.
+// secondAt returns an archive with the members a and b. Its directory claims that b is at byte start.
 func secondAt(t *testing.T, start uint32) []byte {
 	data := archive(t, stored("a", "1234"), stored("b", "1234"))
 	entry := bytes.LastIndex(data, []byte("PK\x01\x02"))
@@ -168,8 +166,7 @@ func secondAt(t *testing.T, start uint32) []byte {
 	return data
 }
 
-// TestLyingContent: a compressed member of another size, or with another checksum,
-// is an error when it is read.
+// TestLyingContent: if the content of a compressed member has another size or another checksum than its entry, reading it is an error.
 func TestLyingContent(t *testing.T) {
 	long := strings.Repeat("text", 100_000)
 	for name, m := range map[string]raw{
@@ -189,7 +186,7 @@ func TestLyingContent(t *testing.T) {
 	}
 }
 
-// sparse is a file with zeros where it was written in long blocks, in its middle.
+// A sparse is a file that stores only its start and its end. The bytes between them, which are written in long blocks, are zeros.
 type sparse struct {
 	start, end []byte
 	size       int64
@@ -219,7 +216,7 @@ func (s *sparse) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// TestZip64 reads the directory of a member of 5 GiB.
+// TestZip64 reads the directory of an archive with a member of 5 GiB.
 func TestZip64(t *testing.T) {
 	const size = int64(5 << 30)
 	var file sparse
@@ -239,14 +236,14 @@ func TestZip64(t *testing.T) {
 	require.Equal(t, io.EOF, err)
 }
 
-// TestHolds: what a file is can be told without the starts of its members.
+// TestHolds: Holds recognizes an archive without reading the headers of its members.
 func TestHolds(t *testing.T) {
 	data := secondAt(t, 3)
 	require.True(t, Holds(bytes.NewReader(data), int64(len(data)), "b"))
 	require.False(t, Holds(bytes.NewReader(data), int64(len(data)), "c"))
 }
 
-// TestCheckUnpack: what packs much better than weights can is not unpacked into memory.
+// TestCheckUnpack: a member that is packed much better than weights can be is not unpacked into memory.
 func TestCheckUnpack(t *testing.T) {
 	for _, test := range []struct {
 		size, packed uint64
@@ -262,7 +259,7 @@ func TestCheckUnpack(t *testing.T) {
 	}
 }
 
-// counting counts the reads of an archive.
+// A counting reader counts the reads of an archive.
 type counting struct {
 	*bytes.Reader
 	reads int
@@ -273,8 +270,7 @@ func (c *counting) ReadAt(p []byte, off int64) (int, error) {
 	return c.Reader.ReadAt(p, off)
 }
 
-// TestLocate: opening an archive of many members reads its directory, and Locate the headers of the
-// members that are used.
+// TestLocate: opening an archive of many members reads only its directory. Locate reads only the headers of the given members.
 func TestLocate(t *testing.T) {
 	members := []raw{stored("used", "1234")}
 	for i := range 5000 {
@@ -299,13 +295,13 @@ func TestOverlapUnlocated(t *testing.T) {
 	require.ErrorContains(t, a.Locate(a.Members[:1], inTurn), `zip members "a" and "b" overlap`)
 }
 
-// TestOneBudget: the contents of two archives, those that are being unpacked included, never take
-// more memory than one budget, and members that are read in turns are unpacked once each.
+// TestOneBudget: the contents of two archives, including those that are being unpacked, never take more memory than the common budget. Members that
+// are read in turns are unpacked only once each.
 func TestOneBudget(t *testing.T) {
-	const size, budget, parts = 1 << 16, 2<<16 + 1000, 16 // with room for the contents of other tests
-	defer func(n int64, d time.Duration) { heldBytes, idle = n, d }(heldBytes, idle)
+	const size, budget, parts = 1 << 16, 2<<16 + 1000, 16 // has some room for contents of other tests
+	defer func(n int64, d time.Duration) { maxHeldBytes, idle = n, d }(maxHeldBytes, idle)
 	idle = time.Hour
-	heldBytes = budget
+	maxHeldBytes = budget
 	unpacked := make(chan string, 1000)
 	var all sync.WaitGroup
 	for _, name := range []string{"x", "y"} {
@@ -337,7 +333,7 @@ func TestOneBudget(t *testing.T) {
 	require.Len(t, unpacked, 6)
 }
 
-// TestContentIsGarbage: the content of an archive that is no longer used takes no part of the budget.
+// TestContentIsGarbage: the contents of an archive that is no longer used do not count in the budget.
 func TestContentIsGarbage(t *testing.T) {
 	before := func() int64 { held.mu.Lock(); defer held.mu.Unlock(); return held.size }
 	unused := func() bool { runtime.GC(); return before() == 0 }
@@ -350,7 +346,7 @@ func TestContentIsGarbage(t *testing.T) {
 	require.Eventually(t, unused, 10*time.Second, time.Millisecond)
 }
 
-// TestLargeDirectory: a directory that would take much memory is refused.
+// TestLargeDirectory: an archive whose directory would take much memory is refused.
 func TestLargeDirectory(t *testing.T) {
 	name := strings.Repeat("n", 60_000)
 	var members []raw
@@ -364,8 +360,8 @@ func TestLargeDirectory(t *testing.T) {
 	require.ErrorContains(t, err, "reading the zip directory: it has more than 16777216 bytes")
 }
 
-// TestTwoEnds: an archive whose 64-bit end names another directory than its end is refused, because
-// Python and PyTorch read that one. One whose ends agree is read.
+// TestTwoEnds: an archive is refused if its 64-bit end record gives another directory than its end record, because Python and PyTorch read the
+// former. An archive whose records agree is read.
 func TestTwoEnds(t *testing.T) {
 	data := archive(t, stored("a", "1234"))
 	end := data[len(data)-22:]
