@@ -21,15 +21,15 @@ import (
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 )
 
-// writeFile writes a file and makes its folders.
+// writeFile writes a file, and creates the directories that contain it.
 func writeFile(t *testing.T, data []byte, elements ...string) {
 	name := filepath.Join(elements...)
 	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
 	require.NoError(t, os.WriteFile(name, data, 0o600))
 }
 
-// newCache makes a cache with two commits of a repository. Its files are symbolic
-// links if the system has them, as those of huggingface_hub.
+// newCache makes a cache with two commits of a repository. If the system has symbolic links, its files are links, as in the
+// cache of huggingface_hub.
 func newCache(t *testing.T) string {
 	cache := t.TempDir()
 	repo := filepath.Join(cache, "models--owner--name")
@@ -70,9 +70,9 @@ func TestCacheDir(t *testing.T) {
 	const notNamed = "does not name a repository"
 	for _, c := range []struct {
 		name, repo, revision string
-		commit               string // of the directory
-		missing              string // the error, which is fs.ErrNotExist
-		text                 string // of another error
+		commit               string // commit to which the directory belongs
+		missing              string // text of an error that wraps fs.ErrNotExist
+		text                 string // text of any other error
 	}{
 		{"main by default", "owner/name", "", commitTwo, "", ""},
 		{"branch", "owner/name", "main", commitTwo, "", ""},
@@ -125,8 +125,7 @@ func TestCacheDir(t *testing.T) {
 	}
 }
 
-// TestPipesAreNotWaitedFor has named pipes in the place of all that is read from the cache,
-// and of the token.
+// TestPipesAreNotWaitedFor puts named pipes in the place of all files of the cache that are read, and of the token.
 func TestPipesAreNotWaitedFor(t *testing.T) {
 	cache := newCache(t)
 	repo := filepath.Join(cache, "models--owner--name")
@@ -142,8 +141,8 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 	require.Empty(t, cleanToken(""))
 }
 
-// TestCacheDirOfPython compares CacheDir with the folder that huggingface_hub downloads to,
-// and opens that: its files are symbolic links to others, named by their hashes.
+// TestCacheDirOfPython compares CacheDir with the directory to which huggingface_hub downloads, and opens that directory. Its
+// files are symbolic links to files that are named by their hashes.
 func TestCacheDirOfPython(t *testing.T) {
 	python := os.Getenv("SAFETENSORS_PYTHON")
 	if python == "" {

@@ -15,16 +15,16 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// TestOpenFindsWhatOpenFSFinds: Open of a repository, online and in the cache, opens the files
-// that safetensors.OpenFS opens in a directory that holds the same, or says why there are none.
+// TestOpenFindsWhatOpenFSFinds: for a repository, online and in the cache, Open opens the same files as safetensors.OpenFS does in
+// a directory with the same content, or returns an error with the reason why there are none.
 func TestOpenFindsWhatOpenFSFinds(t *testing.T) {
 	weights, other := string(craft(100, 10)), string(craft(100, 20))
 	const index = `{"weight_map":{"t":"part.safetensors"}}`
 	for _, c := range []struct {
 		name     string
 		files    map[string]string
-		requests int    // for the files and the list
-		text     string // of the error, besides that of OpenFS
+		requests int    // number of requests, for files and for the list
+		text     string // text of the error, in addition to the text of OpenFS
 	}{
 		{"model.safetensors", map[string]string{"model.safetensors": weights, "model.safetensors.index.json": index, "x.safetensors": other}, 1, ""},
 		{"the usual index", map[string]string{"model.safetensors.index.json": index, "part.safetensors": weights, "x.safetensors": other}, 3, ""},
@@ -84,7 +84,7 @@ func TestOpenFindsWhatOpenFSFinds(t *testing.T) {
 	}
 }
 
-// requireSame compares the tensors of a file with those of another one. If that is nil, err is not.
+// requireSame compares the tensors of two files. If want is nil, there must be an error.
 func requireSame(t *testing.T, want, got *safetensors.File, err error) {
 	t.Helper()
 	if want == nil {
@@ -101,8 +101,8 @@ func requireSame(t *testing.T, want, got *safetensors.File, err error) {
 	require.NoError(t, got.Close())
 }
 
-// TestListOffline: without a list of files nothing can be said about a repository in the cache
-// but that it is there; the error names the cache, and never an operation.
+// TestListOffline: offline, there is no list of files. The error names the cache, and whether the repository is in it. Its text does not
+// contain the text of errors.ErrUnsupported.
 func TestListOffline(t *testing.T) {
 	client, cache := newClient(t, ""), t.TempDir()
 	t.Setenv("HF_HUB_OFFLINE", "1")

@@ -12,8 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// setEnvironment sets the home folder and the variables that huggingface_hub
-// reads, those that env lacks to "".
+// setEnvironment sets the home directory and the variables that huggingface_hub reads. Variables that env lacks become "".
 func setEnvironment(t *testing.T, home string, env map[string]string) {
 	for _, name := range []string{
 		"HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
@@ -73,7 +72,7 @@ func TestHubOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestEndpointThatIsNoURL: a wrong endpoint is an error, which does not show what is secret in it.
+// TestEndpointThatIsNoURL: an invalid endpoint is an error that does not show secrets in it.
 func TestEndpointThatIsNoURL(t *testing.T) {
 	setEnvironment(t, t.TempDir(), map[string]string{"HF_ENDPOINT": "huggingface.co", "HF_TOKEN": "secret"})
 	for _, endpoint := range []string{"", "localhost:80/secret", "ftp://user:secret@hub/?secret", "https://host/%zz?secret", "https:///x?secret"} {
@@ -84,8 +83,8 @@ func TestEndpointThatIsNoURL(t *testing.T) {
 	}
 }
 
-// TestOffline opens what the cache holds, and sends nothing for the rest. If the cache has only some
-// shards of a model, the error ends with the others.
+// TestOffline opens files that are in the cache, and sends no request for other files. If the cache has only some of the shards
+// of a model, the error ends with the names of the missing ones.
 func TestOffline(t *testing.T) {
 	s := newServer(t)
 	s.add("/owner/name/resolve/main/other.safetensors", craft(100, 99))
@@ -137,14 +136,13 @@ func TestOffline(t *testing.T) {
 	require.NotEmpty(t, s.requests)
 }
 
-// ones returns a tensor of n bytes.
+// ones returns a U8 tensor of n elements.
 func ones(t *testing.T, n int) safetensors.Tensor {
 	x := must(safetensors.NewTensor(safetensors.U8, []int{n}, bytes.Repeat([]byte{1}, n)))
 	return x
 }
 
-// cacheEnvironments are variables that set the cache, and the cache relative to
-// the home folder.
+// cacheEnvironments pairs the variables that set the cache with the expected path of the cache, relative to the home directory.
 var cacheEnvironments = []struct {
 	name  string
 	env   map[string]string

@@ -44,7 +44,7 @@ func ExampleOpen() {
 		"owner/name/resolve/main/model-00002-of-00002.safetensors": file("b"),
 	})
 	defer server.Close()
-	os.Setenv("HF_ENDPOINT", server.URL) // without it, the Hugging Face Hub
+	os.Setenv("HF_ENDPOINT", server.URL) // the default is the Hugging Face Hub
 	defer os.Unsetenv("HF_ENDPOINT")
 
 	f, err := hub.Open(context.Background(), "owner/name", "main")
@@ -62,7 +62,7 @@ func ExampleOpen() {
 	// map[F32:24]
 }
 
-// A component of a pipeline, in many shards.
+// OpenFile opens one component of a pipeline, which may consist of many shards.
 func ExampleOpenFile() {
 	const unet = "owner/pipeline/resolve/main/unet/diffusion_pytorch_model"
 	server := serve(fstest.MapFS{
@@ -73,7 +73,7 @@ func ExampleOpenFile() {
 		unet + "-00002-of-00002.safetensors": file("up"),
 	})
 	defer server.Close()
-	client := &hub.Client{Endpoint: server.URL} // without it, the Hugging Face Hub
+	client := &hub.Client{Endpoint: server.URL} // the default is the Hugging Face Hub
 
 	f, err := client.OpenFile(context.Background(), "owner/pipeline", "main", "unet/diffusion_pytorch_model.safetensors.index.json")
 	if err != nil {
@@ -99,7 +99,7 @@ func ExampleCacheDir() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	os.Setenv("HF_HUB_CACHE", cache) // without it, the folder that Python uses
+	os.Setenv("HF_HUB_CACHE", cache) // by default, the cache is the directory that Python uses
 	defer os.Unsetenv("HF_HUB_CACHE")
 
 	for _, repo := range []string{"owner/name", "owner/other"} {
@@ -123,7 +123,7 @@ func ExampleCacheDir() {
 	// owner/other has not been downloaded: hub.Open can open it
 }
 
-// A file system of a repository is what functions of other packages take.
+// FS returns a repository as a file system, for functions of other packages that take one.
 func ExampleClient_FS() {
 	server := serve(fstest.MapFS{
 		"api/models/owner/name/revision/main": {Data: []byte(`{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [

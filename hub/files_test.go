@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFiles lists the files of a revision by one request.
+// TestFiles lists the files of a revision with one request.
 func TestFiles(t *testing.T) {
 	s := newServer(t)
 	s.add("/api/models/owner/name/revision/main", []byte(`{"id":"owner/name","sha":"`+commitOne+`","siblings":[
@@ -56,7 +56,7 @@ func TestNamesOfCommits(t *testing.T) {
 	}
 }
 
-// TestFilesRefusesAnswers: a list that is wrong, or too long, is an error of bounded length.
+// TestFilesRefusesAnswers: an invalid list, or one that is too long, is an error whose text has a bounded length.
 func TestFilesRefusesAnswers(t *testing.T) {
 	long := strings.Repeat("0", 100_000)
 	list := func(siblings string) string { return `{"sha":"` + commitOne + `","siblings":[` + siblings + `]}` }
@@ -84,7 +84,7 @@ func TestFilesRefusesAnswers(t *testing.T) {
 	}
 }
 
-// TestReadFile reads files of the hub and, offline, of the cache alone.
+// TestReadFile reads files from the hub and, offline, only from the cache.
 func TestReadFile(t *testing.T) {
 	s := newServer(t)
 	s.add("/owner/name/resolve/v1/unet/config.json", []byte("{}"))
@@ -114,7 +114,7 @@ func TestReadFile(t *testing.T) {
 	require.Len(t, s.requests, 2)
 }
 
-// addRepo serves files as owner/name at commitOne, and their list.
+// addRepo serves files as those of the repository owner/name at commitOne, and serves their list.
 func (s *server) addRepo(t *testing.T, files map[string]string) {
 	var siblings []any
 	for name, text := range files {
@@ -165,8 +165,8 @@ func TestFS(t *testing.T) {
 	require.Len(t, s.requests, 2, "a header and the data")
 }
 
-// TestReadDirInSteps: an open directory returns as many entries at a time as are asked for, and all that
-// are left for 0 or fewer.
+// TestReadDirInSteps: an open directory returns the requested number of entries at a time. If that number is 0 or less, it returns
+// all remaining entries.
 func TestReadDirInSteps(t *testing.T) {
 	s := newServer(t)
 	s.addRepo(t, map[string]string{"a": "", "b/x": "", "b/y": "", "c": "", "d": "", "e": ""})
@@ -188,17 +188,17 @@ func TestReadDirInSteps(t *testing.T) {
 	}
 }
 
-// TestUnknownSizes: a file is opened if its size is not known, be it that the list lacks it or that the
-// server does not send it. An empty file in place of one of some bytes is not.
+// TestUnknownSizes: a file is opened even if its size is unknown, because the list lacks it or the server does not send it. It is
+// not opened if it is empty although the list gives it a size.
 func TestUnknownSizes(t *testing.T) {
-	const size = 200_000 // more than the first request brings
+	const size = 200_000 // more bytes than the first request returns
 	for _, listed := range []int{0, size} {
 		s := newServer(t)
 		s.add("/api/models/owner/name/revision/main", fmt.Appendf(nil, `{"sha":"%s","siblings":[{"rfilename":"x","size":%d}]}`, commitOne, listed))
 		fsys := must(newClient(t, s.URL).FS(t.Context(), "owner/name", ""))
-		s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool { // without its length and without ranges
+		s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool { // answers without a length, and ignores ranges
 			w.(http.Flusher).Flush()
-			w.Write(make([]byte, size)) // fails if the client does not want all of it
+			w.Write(make([]byte, size)) // fails if the client closes the connection early
 			return true
 		}
 		f := must(fsys.Open("x"))
@@ -217,8 +217,8 @@ func TestUnknownSizes(t *testing.T) {
 	}
 }
 
-// TestFSRefusals: the list of files decides what exists, without a request, and a file of another
-// size than the list says is refused.
+// TestFSRefusals: the list of files determines which files exist, without a request. A file is refused if its size differs from
+// the size in the list.
 func TestFSRefusals(t *testing.T) {
 	s := newServer(t)
 	s.addRepo(t, map[string]string{"x": "text", "dir/y": "y"})

@@ -52,7 +52,7 @@ func (c *Client) openModel(ctx context.Context, repo, revision string) (*safeten
 	}
 	if r.dir != "" {
 		f, err := safetensors.Open(r.dir)
-		return f, r.offline("", err)
+		return f, r.offlineError("", err)
 	}
 	for _, name := range []string{modelFile, indexFile} {
 		f, err := r.open(name)

@@ -19,8 +19,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// addModel serves a model of several shards at a path. Shard i has a tensor of 1000 F32, which
-// are i, and one of 10 I8.
+// addModel serves a model of several shards at a path. Shard i has an F32 tensor of 1000 elements, all of which are i, and an I8
+// tensor of 10 elements.
 func addModel(t testing.TB, s *server, path string, shards int) {
 	dir, tensors := t.TempDir(), make(map[string]safetensors.Tensor)
 	for i := range shards {
@@ -34,9 +34,9 @@ func addModel(t testing.TB, s *server, path string, shards int) {
 	}
 }
 
-// TestOpenKeepsToACommit serves shards at the commit that the hub names, or else at the
-// branch: no model.safetensors, the index, and the header of each. Nothing else moves later
-// requests away from the commit.
+// TestOpenKeepsToACommit serves the shards of a model, and checks the requests: one for model.safetensors, which is missing, one for
+// the index, and one for the header of each shard. If the first answer names a commit, all later requests are for files of that
+// commit; otherwise they are for files of the branch.
 func TestOpenKeepsToACommit(t *testing.T) {
 	for name, c := range map[string]struct{ commit, path string }{
 		"named":              {commitOne, "/o/n/resolve/" + commitOne + "/"},
@@ -51,7 +51,7 @@ func TestOpenKeepsToACommit(t *testing.T) {
 				if commit != "" {
 					w.Header().Set("X-Repo-Commit", commit)
 					if commit == commitOne {
-						commit = commitTwo // somebody pushes
+						commit = commitTwo // as if somebody pushed to the branch
 					}
 				}
 				require.Equal(t, "Bearer token", r.Header.Get("Authorization"))
@@ -74,12 +74,12 @@ func TestOpenKeepsToACommit(t *testing.T) {
 	}
 }
 
-// TestSingleFileKeepsToACommit: when a signed URL of another host has expired, the file of the
-// same commit is asked for again. The token goes to the hub only.
+// TestSingleFileKeepsToACommit: when the signed URL on another host has expired, the client requests the file of the same commit
+// from the hub again. Only the hub receives the token.
 func TestSingleFileKeepsToACommit(t *testing.T) {
 	hub, cdn := newServer(t), newServer(t)
 	file := craft(100_000, 10)
-	const mirrored = "/o/n/resolve/main/one" // a path like those of the hub, which is requested unchanged
+	const mirrored = "/o/n/resolve/main/one" // looks like a path of the hub, but is on another host, and so is requested unchanged
 	cdn.add(mirrored, file)
 	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("X-Repo-Commit", commitOne)
@@ -107,13 +107,13 @@ func TestSingleFileKeepsToACommit(t *testing.T) {
 	}
 }
 
-// A failing transport sends nothing, and fails.
+// A failing transport sends nothing, and returns err.
 type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
-// TestTransport: the error of the transport of the client, one after which no other try is made, comes out of
-// Open. The client is not modified.
+// TestTransport: Open returns an error of the client's transport, if that error rules out another try. It does not modify the
+// client.
 func TestTransport(t *testing.T) {
 	sends := failing{http.ErrSchemeMismatch}
 	client := newClient(t, "http://hub.test")
@@ -122,8 +122,8 @@ func TestTransport(t *testing.T) {
 	require.Equal(t, sends, client.HTTP.Transport)
 }
 
-// TestRenamedKeepsToACommit: a renamed repository redirects, and remote goes on with the URL that
-// it was redirected to, which names the branch.
+// TestRenamedKeepsToACommit: the hub redirects requests for a renamed repository, and package remote continues with the new URL,
+// which names the branch. The requests nevertheless keep to one commit.
 func TestRenamedKeepsToACommit(t *testing.T) {
 	for _, endpoint := range []string{"", "/a%20hub/resolve"} {
 		hub := newServer(t)
@@ -135,7 +135,7 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 			switch {
 			case isOld:
 				http.Redirect(w, r, endpoint+"/new/name/"+old+"?a=b", http.StatusTemporaryRedirect)
-			case n == 1: // at the branch
+			case n == 1: // the request for the file at the branch
 				w.Header().Set("X-Repo-Commit", commitOne)
 				w.Header().Set("ETag", `"v1"`)
 				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file))
@@ -157,19 +157,19 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses has refusals of Open and, for rows with a file, of OpenFile.
+// TestOpenRefuses has a row for each error of Open or, if the row has a file, of OpenFile.
 func TestOpenRefuses(t *testing.T) {
 	index := func(shard string) []byte { return []byte(`{"weight_map":{"t":"` + shard + `"}}`) }
 	broken := new(*safetensors.FormatError)
 	const noRepository, noFile = `does not name a repository, whose name has the form "owner/name"`, "does not name a file"
 	for _, c := range []struct {
 		name           string
-		repo, revision string // default: o/n, main
+		repo, revision string // the defaults are o/n and main
 		file           string
-		index          []byte // at the file, or at the index of Open
+		index          []byte // served at the name of the file, or as the index that Open requests
 		fault          func(int, http.ResponseWriter, *http.Request) bool
 		requests       int
-		is             any // an error, or what it can be assigned to
+		is             any // an error that errors.Is finds, or a target for errors.As
 		text           string
 	}{
 		{name: "neither file", requests: 3, is: fs.ErrNotExist, text: "safetensors: open o/n at revision main: " + withoutToken},
@@ -245,7 +245,7 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorContains(t, errorOf(newClient(t, "").OpenFile(t.Context(), "o/n", "", "")), `"" `+noFile)
 }
 
-// TestOpenFile opens files and indexes by their names, by one request each.
+// TestOpenFile opens files and indexes by their names, with one request for each.
 func TestOpenFile(t *testing.T) {
 	s := newServer(t)
 	const path = "/o/n/resolve/refs%2Fpr%2F1/"
@@ -285,8 +285,8 @@ func TestOpenFile(t *testing.T) {
 	}
 }
 
-// TestErrorsOfFS: a refusal of a file that is listed is told in terms of the repository, and "set HF_TOKEN" is no
-// advice where a token is set.
+// TestErrorsOfFS: if the hub refuses a file that it has listed, the error explains what that means for the repository. It advises to
+// set HF_TOKEN only if no token is set.
 func TestErrorsOfFS(t *testing.T) {
 	for _, c := range []struct {
 		status int

@@ -64,12 +64,12 @@ func cached[T any](r *repository, open func(name string) (T, error), file string
 		return opened, fmt.Errorf("%q: %w", file, err)
 	}
 	opened, err = open(filepath.Join(r.dir, local))
-	return opened, r.offline(file, err)
+	return opened, r.offlineError(file, err)
 }
 
-// offline adds the reason why no request was sent to an error of opening a file in the cache, or of opening the model
-// if file is "". It returns nil for nil.
-func (r *repository) offline(file string, err error) error {
+// offlineError adds the reason why no request was sent to an error of opening a file in the cache, or of
+// opening the model if file is "". It returns nil for nil.
+func (r *repository) offlineError(file string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -23,7 +23,7 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// Commits of the served repositories.
+// These are commits of the served repositories.
 const (
 	commitOne = "0123456789abcdef0123456789abcdef01234567"
 	commitTwo = "89abcdef0123456789abcdef0123456789abcdef"
@@ -34,7 +34,7 @@ type server struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	files    map[string][]byte // by path
+	files    map[string][]byte // contents by path
 	requests []*http.Request
 
 	// fault may be nil. It is called before a request is answered, with the
@@ -67,7 +67,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) add(path string, data []byte) { s.files[path] = data }
 
-// statusOf returns a fault of the first n requests.
+// statusOf returns a fault that answers the first n requests with a status and header fields.
 func statusOf(n, status int, header ...string) func(int, http.ResponseWriter, *http.Request) bool {
 	return func(k int, w http.ResponseWriter, _ *http.Request) bool {
 		if k >= n {
@@ -81,7 +81,7 @@ func statusOf(n, status int, header ...string) func(int, http.ResponseWriter, *h
 	}
 }
 
-// craft returns a file of one U8 tensor, t, with a header of headerLength bytes.
+// craft returns a file with the U8 tensor t, a header of headerLength bytes and dataLength bytes of data.
 func craft(headerLength, dataLength int) []byte {
 	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
 	file := binary.LittleEndian.AppendUint64(nil, uint64(headerLength))

@@ -15,11 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSums: a file that is read to its end is compared with the sum that the hub lists, whatever
-// the kind of the sum and the way of reading. One flipped bit is an error; so is a sum that is of
-// no known kind. Without a sum there is nothing to compare.
+// TestSums: when a file is read to its end, its content is compared with the sum that the hub lists, for every kind of sum and every
+// way of reading. One flipped bit is an error, and so is a sum of an unknown kind. If the hub lists no sum, nothing is compared.
 func TestSums(t *testing.T) {
-	text := string(craft(100, 200_000)) // more than the first request brings
+	text := string(craft(100, 200_000)) // more bytes than the first request returns
 	blob := fmt.Sprintf("blob %d\x00%s", len(text), text)
 	flipped := []byte(text)
 	flipped[len(text)-1] ^= 1
@@ -62,7 +61,7 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// readExactly reads n bytes of a file, and not on to io.EOF.
+// readExactly reads n bytes of a file, without a read that returns io.EOF.
 func readExactly(fsys fs.FS, name string, n int) error {
 	f, err := fsys.Open(name)
 	if err != nil {

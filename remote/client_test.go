@@ -69,12 +69,12 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 	require.Len(t, cdn.requests, 1)
 }
 
-// TestErrorsThatNoRetryHelps: a wrong certificate, a host that does not exist and the like end Open
-// at the first try, and the error shows no secret.
+// TestErrorsThatNoRetryHelps: an error that another try cannot solve, such as a wrong certificate or a host that does not exist, ends
+// Open at the first try. The error shows no secret.
 func TestErrorsThatNoRetryHelps(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	tls := httptest.NewUnstartedServer(http.NotFoundHandler()) // with a certificate that nobody trusts
+	tls := httptest.NewUnstartedServer(http.NotFoundHandler()) // its certificate is not trusted
 	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
 	tls.StartTLS()
 	defer tls.Close()
@@ -114,8 +114,8 @@ type tried struct{ error }
 func (e tried) Unwrap() error { return e.error }
 func (e tried) Tried() bool   { return true }
 
-// TestNoAnswer counts the tries where nobody listens: there is no other one once the context
-// is done.
+// TestNoAnswer counts the tries of a request to an address where no server listens. Once the context is done, there is no further
+// try.
 func TestNoAnswer(t *testing.T) {
 	for done, pauses := range map[bool]int{false: maxTries - 1, true: 0} {
 		client, clock := newClient()
@@ -135,8 +135,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestRefusedConnection: a host that takes no connection is given up within a second,
-// unless it has answered before.
+// TestRefusedConnection: the client gives up on a host that accepts no connection within a second, unless the host has answered
+// before.
 func TestRefusedConnection(t *testing.T) {
 	s := newServer(t)
 	client, clock := newClient()
@@ -177,7 +177,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	for i := range 20 {
 		must(o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16))
 	}
-	// net/http gives up one whose request it has not seen leave within 50 ms.
+	// net/http closes a connection if it has not seen its request leave within 50 ms.
 	require.Less(t, opened.Load(), int32(5))
 	for range 10 {
 		var runs []run
@@ -210,8 +210,8 @@ func TestReadFile(t *testing.T) {
 	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "file:///etc/passwd")), "safetensors: ")
 }
 
-// TestTransportThatEnds lets the transport panic or call runtime.Goexit in the
-// middle of many reads: each of them ends, and Close returns.
+// TestTransportThatEnds lets the transport panic or call runtime.Goexit in the middle of many reads. Each read ends, and Close
+// returns.
 func TestTransportThatEnds(t *testing.T) {
 	s := newServer(t)
 	tensors := map[string]safetensors.Tensor{}
@@ -247,7 +247,7 @@ func TestTransportThatEnds(t *testing.T) {
 	}
 }
 
-// A lyingBody reads zeros, and returns another number of bytes than it has read.
+// A lyingBody reads zeros. The number of bytes that it returns is too large by the field by.
 type lyingBody struct{ by int }
 
 func (l lyingBody) Read(p []byte) (int, error) { return len(p) + l.by, nil }

@@ -22,7 +22,7 @@ func serve(files fstest.MapFS) *httptest.Server {
 	return httptest.NewServer(http.FileServerFS(files))
 }
 
-// file returns a file with one tensor, F32 [4,3], of the values 0 to 11.
+// file returns a file with one tensor, F32 [4,3], whose elements are 0 to 11.
 func file(name string) *fstest.MapFile {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{4, 3}, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
 	if err != nil {
@@ -60,8 +60,7 @@ func ExampleOpen() {
 	// Output: F32 [2 3] [3 4 5 6 7 8]
 }
 
-// A private file server, with its own header and a time limit for the start of
-// each answer.
+// A Client opens a file on a private server, with a header for authorization and a time limit for the start of each answer.
 func ExampleClient() {
 	server := serve(fstest.MapFS{"model.safetensors": file("t")})
 	defer server.Close()
@@ -86,9 +85,8 @@ func ExampleClient() {
 	// Output: [t]
 }
 
-// A model in a container registry, as an artifact of the CNCF ModelPack specification: each layer of
-// the manifest is a file, neither packed nor compressed, and a URL of its own. The token is that of
-// the registry.
+// A container registry holds a model as an artifact of the CNCF ModelPack specification. Each layer of the manifest is a file that is
+// neither packed nor compressed, and has a URL of its own. The token is a token of the registry.
 func ExampleClient_registry() {
 	weights := file("embedding").Data
 	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(weights))
@@ -128,9 +126,8 @@ func ExampleClient_registry() {
 	// Output: model.safetensors 1 tensor, 48 bytes
 }
 
-// Rank 1 of 2 reads its rows of every tensor. Each read waits for an answer of the
-// server, so many goroutines read at the same time: 48 of them were at least as fast as
-// one plan that merges the reads of all tensors.
+// Rank 1 of 2 reads its rows of every tensor. Each read waits for an answer of the server, so many goroutines read concurrently. 48
+// goroutines were at least as fast as a plan that merges the reads of all tensors.
 func ExampleOpen_rank() {
 	server := serve(fstest.MapFS{"model.safetensors": file("embedding")})
 	defer server.Close()

@@ -29,12 +29,11 @@ func statusOf(status int, header ...string) func(http.ResponseWriter, *http.Requ
 	}
 }
 
-// reply returns a fault that answers with a status, header fields and a text, and ends in one of
-// the ways that follow.
+// reply returns a fault that answers with a status, header fields and a text, and then calls end, which is one of the funcs below.
 func reply(end http.HandlerFunc, text []byte, status int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		statusOf(status, header...)(w, r)
-		w.(http.Flusher).Flush() // or a short text has a Content-Length
+		w.(http.Flusher).Flush() // otherwise an answer with a short text would have a Content-Length
 		w.Write(text)
 		w.(http.Flusher).Flush()
 		end(w, r)
@@ -53,7 +52,7 @@ func endless(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// sendPart returns a fault that answers with the first n bytes of the range asked for.
+// sendPart returns a fault that answers with the first n bytes of the requested range, and then calls end.
 func sendPart(end http.HandlerFunc, file []byte, n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		first, last := rangeOf(r.Header.Get("Range"))
@@ -69,7 +68,7 @@ func rangeOf(text string) (first, last int) {
 	return first, last
 }
 
-// capped returns a fault that answers a range request with at most n bytes, as a server may.
+// capped returns a fault that answers a range request with at most n bytes. HTTP allows a server to do that.
 func capped(file []byte, n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		first, last := rangeOf(r.Header.Get("Range"))
@@ -79,23 +78,22 @@ func capped(file []byte, n int) http.HandlerFunc {
 	}
 }
 
-// TestReads opens a file and has its server fail, break off, shorten its answers or turn
-// hostile. The read brings the bytes of the file with the requests and pauses of the
-// table, or fails for good; what the server sends beyond an answer is bounded, and no
-// goroutine is left.
+// TestReads opens a file whose server then fails, breaks off, shortens its answers or becomes hostile. The read returns the bytes of
+// the file, with the requests and pauses in the table, or it fails. The number of superfluous bytes that the server can send is
+// bounded, and no goroutine is left.
 func TestReads(t *testing.T) {
 	const header, data = 100_000, 200_000
 	file := craft(header, data)
 	from := func(n int) string { return fmt.Sprintf("bytes=%d-%d", 8+header+n, 8+header+data-1) }
 	all := from(0)
 	times := func(n int) []string { return slices.Repeat([]string{all}, n) }
-	every := func(n, data int) (ranges []string) { // requests that bring n bytes each
+	every := func(n, data int) (ranges []string) { // ranges of the requests that return n bytes each
 		for at := 0; at < data; at += n {
 			ranges = append(ranges, from(at))
 		}
 		return ranges
 	}
-	// claim sends the header of an answer with n bytes from shift on, and the body.
+	// claim sends an answer whose header claims n bytes, starting shift bytes after the requested offset, and then the body.
 	claim := func(shift, n int, body []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			begin, _ := rangeOf(r.Header.Get("Range"))
@@ -108,9 +106,9 @@ func TestReads(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
 		fault  fault
-		ranges []string // of the requests
+		ranges []string // ranges of the requests
 		pauses int
-		text   string // of the error; "": there is none
+		text   string // text of the error; "" if there is none
 	}{
 		{"no fault", nil, times(1), 0, ""},
 		{"request timeout", first(1, statusOf(408)), times(2), 1, ""},
@@ -121,7 +119,7 @@ func TestReads(t *testing.T) {
 		{"never available", always(statusOf(503)), times(8), 7, "bytes 100008-300007: status 503 Service Unavailable, expected 206 Partial Content (tried 8 times)"},
 		{"gone", always(statusOf(410)), times(1), 0, "status 410"},
 
-		// net/http itself tries again on a new connection, once.
+		// net/http itself tries once more, on a new connection.
 		{"broken before the answer", first(2, abort), times(3), 1, ""},
 		{"broken before the body", first(1, cut(0)), times(2), 1, ""},
 		{"broken early in the body", first(1, cut(1000)), []string{all, from(1000)}, 1, ""},
@@ -159,7 +157,7 @@ func TestReads(t *testing.T) {
 	} {
 		for _, http2 := range []bool{false, true} {
 			if http2 && strings.HasPrefix(c.rule, "broken") {
-				continue // without a connection that breaks
+				continue // with HTTP/2, an answer that breaks off leaves the connection open
 			}
 			t.Run(fmt.Sprintf("%s/http2=%v", c.rule, http2), func(t *testing.T) {
 				requireNoGoroutinesLeft(t)
@@ -183,7 +181,7 @@ func TestReads(t *testing.T) {
 					require.Equal(t, c.pauses > 0, errors.As(err, new(*temporary)))
 					require.NotErrorIs(t, err, io.EOF, "which would end a copy without an error")
 				}
-				if stalls { // as a busy machine may do once more
+				if stalls { // on a busy machine, another try may stall
 					require.Equal(t, c.ranges, s.ranges()[:len(c.ranges)])
 					require.GreaterOrEqual(t, len(clock.pauses), c.pauses)
 					return
@@ -233,7 +231,7 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestExchangeEnds: what a try leaves behind would stay for as long as its File is open.
+// TestExchangeEnds: an exchange that is closed leaves nothing behind, because that would stay as long as the File is open.
 func TestExchangeEnds(t *testing.T) {
 	x := (&session{ctx: t.Context(), pace: pace{stall: time.Hour}}).exchange()
 	x.Close()
@@ -274,14 +272,13 @@ func TestBackOffGrows(t *testing.T) {
 	}
 }
 
-// TestBusyServer: a request that a server at its limit refuses again and again is not
-// given up while the server serves others of the same Open; one that is refused while
-// nothing else is served is, and so is one that breaks.
+// TestBusyServer: if a server at its limit refuses a request again and again, the client does not give up while the server serves
+// other requests of the same Open. It gives up if no other request is served, or if connections break.
 func TestBusyServer(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
 		busy   bool
-		others bool // are served between the tries
+		others bool // whether other requests are served between the tries
 		tries  int
 	}{
 		{"others are served", true, true, 100},
@@ -308,7 +305,7 @@ func TestBusyServer(t *testing.T) {
 			}
 		})
 	}
-	for n, served := range map[int64]int64{leastTry: 2, leastTry - 1: 1} { // by a try of n bytes that fails, and one that does not
+	for n, served := range map[int64]int64{leastTry: 2, leastTry - 1: 1} { // number of served requests after a try that fails after n bytes, and one that succeeds
 		s := &session{ctx: t.Context(), pace: pace{pause: new(clock).pause}}
 		failure := error(&temporary{error: io.ErrUnexpectedEOF})
 		require.NoError(t, s.retry(new(int), func() (int64, error) {
@@ -325,8 +322,7 @@ func TestBusyServer(t *testing.T) {
 	}
 }
 
-// TestContextEndsAll: when the context ends, all readers that wait get its error, and no request
-// goes on.
+// TestContextEndsAll: when the context is done, all waiting readers get its error, and no request continues.
 func TestContextEndsAll(t *testing.T) {
 	const readers = 50
 	file := craft(100_000, 20_000_000)
@@ -339,7 +335,7 @@ func TestContextEndsAll(t *testing.T) {
 	var arrived sync.WaitGroup
 	arrived.Add(inFlight)
 	s.reset(always(sendPart(func(w http.ResponseWriter, r *http.Request) {
-		arrived.Done() // panics if there are more
+		arrived.Done() // panics if there are more requests
 		hang(w, r)
 	}, file, 10)))
 	errs := make(chan error)
@@ -361,7 +357,7 @@ func TestContextEndsAll(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// TestContextEndsPause: the end of the context also ends the pause before a retry.
+// TestContextEndsPause: when the context is done, the pause before a retry also ends.
 func TestContextEndsPause(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient()
@@ -376,8 +372,7 @@ func TestContextEndsPause(t *testing.T) {
 	pause(t.Context(), time.Nanosecond)
 }
 
-// TestParseContentRange has the spellings that are accepted, and those that are refused, among them
-// numbers that do not fit.
+// TestParseContentRange tries spellings that are accepted and spellings that are refused, for example because a number does not fit.
 func TestParseContentRange(t *testing.T) {
 	for text, want := range map[string]*contentRange{
 		"bytes 0-99/100":                      {0, 99, 100},

@@ -67,7 +67,7 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 	if o.noRanges = errors.Is(err, errNoRanges); err != nil && !o.noRanges {
 		return nil, openError(u, err)
 	}
-	o.open = true
+	o.merges = true
 	return &file{object: o, name: path.Base(name)}, nil
 }
 

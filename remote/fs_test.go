@@ -16,14 +16,14 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// openFS opens name next to a URL.
+// openFS opens the file called name next to a URL.
 func openFS(t *testing.T, c *Client, url, name string) *file {
 	f := must(must(c.FS(t.Context(), url)).Open(name))
 	t.Cleanup(func() { f.Close() })
 	return f.(*file)
 }
 
-// TestFS reads a file of a file system in every way.
+// TestFS reads a file of FS in every way.
 func TestFS(t *testing.T) {
 	s := newServer(t)
 	s.modified = time.Unix(1e9, 0).UTC()
@@ -79,8 +79,8 @@ func TestFS(t *testing.T) {
 	require.Len(t, s.ranges(), 1)
 }
 
-// TestFSReads: Read continues an answer that breaks off with the same file, or not at all. A
-// server without range requests is good enough, unless it breaks off.
+// TestFSReads: if an answer breaks off, Read continues with bytes of the same file, or fails. A server without range requests suffices
+// for Read, unless its answer breaks off.
 func TestFSReads(t *testing.T) {
 	const long = 1 << 20
 	data := pattern(long)
@@ -98,8 +98,8 @@ func TestFSReads(t *testing.T) {
 		rule       string
 		size       int64
 		open, read fault
-		n          int   // bytes that Read brings
-		at         []int // where its requests begin, after the bytes that Open brought
+		n          int   // number of bytes that Read returns in all
+		at         []int // offsets at which its requests begin, after the bytes that Open has read
 		pauses     int
 		is         error
 		text       string
@@ -136,7 +136,7 @@ func TestFSReads(t *testing.T) {
 				f.pace.stall = time.Second
 			}
 			clock.pauses = nil
-			got, err := io.ReadAll(io.LimitReader(f, 2*long)) // one that begins again has no end
+			got, err := io.ReadAll(io.LimitReader(f, 2*long)) // a limit, because a Read that started again would never end
 			require.True(t, bytes.Equal(data[:c.n], got))
 			if c.is == nil && c.text == "" {
 				require.NoError(t, err)

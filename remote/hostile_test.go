@@ -24,12 +24,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireNoGoroutinesLeft checks that those of a test have ended after its other
-// cleanups: call it first.
+// requireNoGoroutinesLeft checks that all goroutines of a test have ended after its other cleanups. Call it first, because cleanups
+// run in reverse order.
 func requireNoGoroutinesLeft(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS == "js" {
-		return // its runtime has one more at times
+		return // the runtime of this system sometimes has one more goroutine
 	}
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() {
@@ -44,11 +44,10 @@ func requireNoGoroutinesLeft(t *testing.T) {
 	})
 }
 
-// mostInFlight is what may be on its way when a client hangs up: buffers of the
-// kernel and of HTTP/2.
+// mostInFlight is the largest number of bytes that may be on their way when a client hangs up, in buffers of the kernel and of HTTP/2.
 const mostInFlight = 64 << 20
 
-// bomb returns 128 MiB of spaces, compressed.
+// bomb returns compressed data that expands to 128 MiB of spaces.
 var bomb = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
@@ -69,7 +68,7 @@ func manyShards() []byte {
 	return append(b[:len(b)-1], "}}"...)
 }
 
-// TestHostileHeaders has servers that never finish the header of an answer.
+// TestHostileHeaders opens files of servers that never finish the header of an answer.
 func TestHostileHeaders(t *testing.T) {
 	for name, text := range map[string]string{
 		"endless header":           "X-Filler: " + strings.Repeat("x", 1000) + "\r\n",
@@ -103,7 +102,7 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// rawServer has answer write to each connection, whatever was asked, and returns its URL.
+// rawServer starts a server that calls answer for each connection, whatever the request is. It returns the URL of the server.
 func rawServer(t *testing.T, answer func(net.Conn)) string {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { l.Close() })
@@ -124,8 +123,7 @@ func rawServer(t *testing.T, answer func(net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestTextOfServersIsBounded has servers send text that is long or would move
-// the cursor of a terminal.
+// TestTextOfServersIsBounded: errors shorten and quote the text of a server, which may be long, or move the cursor of a terminal.
 func TestTextOfServersIsBounded(t *testing.T) {
 	for name, answer := range map[string]string{
 		"reason phrase":        "HTTP/1.1 404 EVIL\r\n\r\n",
@@ -142,7 +140,7 @@ func TestTextOfServersIsBounded(t *testing.T) {
 		"redirect to a URL":    "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/ESCAPED?secret\r\n\r\n",
 	} {
 		for kind, evil := range map[string]string{
-			"long":    strings.Repeat("x", 20_000), // than a buffer of net/http
+			"long":    strings.Repeat("x", 20_000), // longer than a buffer of net/http
 			"shorter": strings.Repeat("x", 3000),
 			"control": "\x1b[2Jx\u202e",
 		} {
@@ -160,7 +158,7 @@ func TestTextOfServersIsBounded(t *testing.T) {
 	}
 }
 
-// TestURLsAreCut: the longest URL that an error shows whole, and one that is longer.
+// TestURLsAreCut: an error shows a URL of the largest allowed length as a whole, and cuts a longer one.
 func TestURLsAreCut(t *testing.T) {
 	for n, want := range map[int]int{1000: 1000, 1001: 1000 + len("…")} {
 		u := &url.URL{Scheme: "http", Host: "h", Path: "/" + strings.Repeat("x", n-len("http://h/"))}
@@ -168,8 +166,8 @@ func TestURLsAreCut(t *testing.T) {
 	}
 }
 
-// TestForeignErrorsKeepTheirCause: the text of an error from net/http is quoted or cut if it is
-// odd, and errors.As still finds its cause.
+// TestForeignErrorsKeepTheirCause: the text of an error of net/http is quoted or cut if it is long or not printable, and errors.As
+// still finds the cause of the error.
 func TestForeignErrorsKeepTheirCause(t *testing.T) {
 	for text, want := range map[string]string{
 		"short":                  "short",

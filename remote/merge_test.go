@@ -25,17 +25,17 @@ func openObject(t *testing.T, c *Client, rawURL string) *object {
 	return o
 }
 
-// serveObject opens a file that it serves.
+// serveObject starts a server for a file, and opens the file.
 func serveObject(t *testing.T, file []byte) (*server, *object, *clock) {
 	s := newServer(t)
 	client, clock := newClient()
 	return s, openObject(t, client, s.add("/m", file)), clock
 }
 
-// A run is a range in a test.
+// A run is a range of a file.
 type run struct{ off, n int64 }
 
-// seqOf yields runs, each with memory for it, which it takes from dst.
+// seqOf yields the offset of each run, and a part of dst to read it into.
 func seqOf(dst []byte, runs ...run) iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
 		for _, r := range runs {
@@ -47,8 +47,7 @@ func seqOf(dst []byte, runs ...run) iter.Seq2[int64, []byte] {
 	}
 }
 
-// TestReadRangesMerges counts the requests for lists of ranges, at and next to each limit of what
-// is merged.
+// TestReadRangesMerges counts the requests for lists of ranges, at and next to each limit on merging.
 func TestReadRangesMerges(t *testing.T) {
 	const size = 20 << 20
 	file := pattern(size)
@@ -89,7 +88,7 @@ func TestReadRangesMerges(t *testing.T) {
 			require.NoError(t, o.ReadRanges(seqOf(got, c.runs...)))
 			require.True(t, slices.Equal(want, got))
 			require.ElementsMatch(t, c.ranges, s.ranges())
-			if len(c.runs) == 1 { // one read has the same requests
+			if len(c.runs) == 1 { // a single ReadAt sends the same requests
 				s.reset(nil)
 				clear(got)
 				require.Equal(t, len(got), must(o.ReadAt(got, c.runs[0].off)))
@@ -117,8 +116,8 @@ func TestReadRangesFails(t *testing.T) {
 	require.ErrorContains(t, o.ReadRanges(seqOf(make([]byte, 1000), runs...)), "status 404")
 	require.Less(t, len(s.ranges()), len(runs), "no more requests after a failure")
 
-	// The connection breaks at the end of the first part, then the server fails: the gap
-	// before the second part is not what a try brought.
+	// The connection breaks at the end of the first part, and then the server fails. The gap before the second part does not count as
+	// bytes that a try has received.
 	clock.pauses = nil
 	s.reset(first(1, sendPart(abort, file, 10)).then(always(statusOf(500))))
 	err = o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{10 + goodTry, 10}))
@@ -127,7 +126,7 @@ func TestReadRangesFails(t *testing.T) {
 	require.Len(t, clock.pauses, maxTries-1)
 }
 
-// TestReadRangesOfAWholeHead: a file that came with the first answer is never requested again.
+// TestReadRangesOfAWholeHead: if the first answer contained the whole file, no further request is sent.
 func TestReadRangesOfAWholeHead(t *testing.T) {
 	file := craft(100, 1000)
 	s, o, _ := serveObject(t, file)
@@ -139,8 +138,7 @@ func TestReadRangesOfAWholeHead(t *testing.T) {
 	require.Len(t, s.ranges(), 1, "the first one")
 }
 
-// TestReadRangesResumes breaks each answer after few bytes: in a part, in a gap,
-// at their edges.
+// TestReadRangesResumes breaks each answer off after a few bytes: within a part, within a gap, and at their edges.
 func TestReadRangesResumes(t *testing.T) {
 	file := pattern(200_000)
 	s, o, _ := serveObject(t, file)
@@ -162,8 +160,7 @@ func TestReadRangesResumes(t *testing.T) {
 	}
 }
 
-// TestTake: a request takes the waiting reads that are near and overlap none, and leaves the others
-// in order.
+// TestTake: a request takes the waiting reads that are near each other and do not overlap. The other reads stay, in order.
 func TestTake(t *testing.T) {
 	q := new(queue)
 	var waiting []*pending
@@ -192,8 +189,8 @@ func TestTake(t *testing.T) {
 	require.Len(t, q.take(q.waiting[5]), maxParts)
 }
 
-// TestWaitingReadsAreMerged blocks the requests in flight until all other reads
-// wait.
+// TestWaitingReadsAreMerged: reads that wait for a request in flight are merged. The test blocks the requests in flight until all other
+// reads wait.
 func TestWaitingReadsAreMerged(t *testing.T) {
 	const readers, distance = 1000, 10_000
 	file := pattern(firstRead + readers*distance)
@@ -231,9 +228,8 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 	require.Less(t, len(s.ranges()), 200)
 }
 
-// TestReadsAreMerged counts requests and bytes of reads of a model of 500 small tensors and one of
-// BF16, [2048, 4096]: rows of 8 KiB, 16 MiB in all. Reads that do not fill the caller's memory
-// directly are made in large blocks.
+// TestReadsAreMerged counts the requests and the bytes for reading a model of 500 small tensors and one BF16 tensor [2048,4096], whose
+// rows have 8 KiB, and which has 16 MiB. Reads that cannot go directly into the memory of the caller are made in large blocks.
 func TestReadsAreMerged(t *testing.T) {
 	const rows, columns, small, whole = 2048, 4096, 500, 16 << 20
 	values := make([]uint16, rows*columns)
@@ -261,7 +257,7 @@ func TestReadsAreMerged(t *testing.T) {
 		name     string
 		read     func()
 		requests int
-		bytes    int64 // at most
+		bytes    int64 // largest number of bytes
 	}{
 		{"all", slice(), 3, whole},
 		{"rows", slice(safetensors.Span(100, 356)), 1, 2 << 20},

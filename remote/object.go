@@ -24,7 +24,7 @@ type object struct {
 	pinned   place                  // place of the first answer, which later answers must match
 	found    atomic.Pointer[place]  // place of the last answer, which the next request goes to; nil stands for url
 	head     atomic.Pointer[[]byte] // the first bytes of the file, or nil when they are no longer needed
-	open     bool                   // whether reads may be merged: false while the header of a safetensors file is read
+	merges   bool                   // whether reads may be merged: false while the header of a safetensors file is read
 	reads    queue                  // reads that wait for a request
 }
 
@@ -65,7 +65,7 @@ func (o *object) opened() {
 	if o.whole() == nil {
 		o.head.Store(nil)
 	}
-	o.open = true
+	o.merges = true
 }
 
 // ReadAt implements io.ReaderAt.
@@ -97,7 +97,7 @@ func (o *object) read(p part) error {
 	switch {
 	case len(p.dst) == 0:
 		return nil
-	case !o.open: // the rest of a header takes one request, whatever its length
+	case !o.merges: // the rest of a header takes one request, whatever its length
 		o.slots <- struct{}{}
 		defer func() { <-o.slots }()
 		return o.fetch([]part{p})

@@ -19,8 +19,7 @@ import (
 
 const indexFile = "model.safetensors.index.json"
 
-// TestOpenCostsOneRequestOrTwo counts the requests of Open for headers of sizes at and next to the
-// limit of the first one.
+// TestOpenCostsOneRequestOrTwo counts the requests of Open for headers whose sizes are at and next to the limit of the first request.
 func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	s := newServer(t)
 	const data = 3000
@@ -45,16 +44,15 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	test(9 << 20) // longer than the range of any other request
 }
 
-// TestOpen has servers answer as they may, as they should not, and as those do that want
-// to keep or to fill the client. The file opens, or an error comes after few requests,
-// few bytes and little memory, without a secret in it, and no goroutine is left. The
-// ceilings leave room for the test server.
+// TestOpen opens files of servers whose answers are valid, invalid or hostile: some keep the client waiting, or try to fill its memory.
+// The file opens, or there is an error that shows no secret, after a limited number of requests and bytes, and with little memory. No
+// goroutine is left. The limits leave room for the memory of the test server.
 func TestOpen(t *testing.T) {
 	const index, fp16, start = "/f/" + indexFile, "/f/model.safetensors.index.fp16.json", "bytes=0-100007"
 	file := craft(64, 1000)
 	answer := func(status int, header ...string) fault { return always(statusOf(status, header...)) }
 	send := func(file []byte, header ...string) fault { return always(reply(done, file, 200, header...)) }
-	longest := craft(64, firstRead-72) // that the first request brings
+	longest := craft(64, firstRead-72) // the longest file that the first request reads as a whole
 	longer := craft(250_000, 50_000)
 	fill := func(status int, header ...string) fault { return always(reply(endless, nil, status, header...)) }
 	stall := func(status int, header ...string) fault { return always(reply(hang, nil, status, header...)) }
@@ -63,14 +61,14 @@ func TestOpen(t *testing.T) {
 	shard := func(name string) []byte { return []byte(`{"weight_map":{"t":"` + name + `"}}`) }
 	for _, c := range []struct {
 		rule     string
-		path     string // of the file; default: /m
-		file     []byte // default: a short one
+		path     string // path of the file; the default is /m
+		file     []byte // the default is a short file
 		fault    fault
-		ranges   []string // of the requests; nil: not compared
-		requests int64    // at most; default: 1, or those of ranges
+		ranges   []string // ranges of the requests; they are not compared if it is nil
+		requests int64    // largest number of requests; the default is 1, or the number of ranges
 		is       error
 		as       any
-		text     string // of the error; "": there is none
+		text     string // text of the error; "" if there is none
 	}{
 		{rule: "206 with a shorter range", ranges: []string{start}},
 		{rule: "200 with the whole file", fault: send(file, "Content-Length", strconv.Itoa(len(file))), ranges: []string{start}},
@@ -207,8 +205,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// requireOpenError checks the error of opening a file: it holds the text, no secret, and
-// the URL, once if no other was asked for. The shards of an index are next to it.
+// requireOpenError checks the error of opening a file. It contains the text and no secret. It also contains the URL, exactly once if no
+// other URL was requested. The shards of an index are next to it.
 func requireOpenError(t *testing.T, err error, s *server, file, text string) {
 	t.Helper()
 	require.ErrorContains(t, err, text)
@@ -224,8 +222,7 @@ func requireOpenError(t *testing.T, err error, s *server, file, text string) {
 	require.True(t, others || strings.Count(err.Error(), s.URL) == 1, "%v", err)
 }
 
-// TestOpenIndexConcurrently: an index has as many shards opened at once as there may be
-// requests.
+// TestOpenIndexConcurrently: as many shards of an index are opened concurrently as there may be requests in flight.
 func TestOpenIndexConcurrently(t *testing.T) {
 	s := newServer(t)
 	waiting := make(chan struct{}, inFlight)
@@ -237,20 +234,19 @@ func TestOpenIndexConcurrently(t *testing.T) {
 		if waiting <- struct{}{}; len(waiting) == inFlight {
 			close(full)
 		}
-		<-full // which only the last of them closes
+		<-full // the last of the concurrent requests closes it
 		return false
 	}
 	client, _ := newClient()
 	require.ErrorIs(t, errorOf(client.Open(t.Context(), s.add("/f/"+indexFile, manyShards()))), fs.ErrNotExist)
 }
 
-// TestOpenRefusesURL: what is not an absolute http or https URL is refused, and the error shows no
-// secret of it.
+// TestOpenRefusesURL: anything except an absolute http or https URL is refused. The error shows no secret in it.
 func TestOpenRefusesURL(t *testing.T) {
 	for _, url := range []string{
 		"", "model.safetensors", "/model.safetensors", "//host/model", "file:///model", "ftp://host/m",
 		"http:///m", "http://user:secret@host:port/m", "user:secret@host/m", "https://host/%zz?secret", "secret\x00",
-		"http://[::1%25\x8b]/m?secret", // it parses, and what it prints does not
+		"http://[::1%25\x8b]/m?secret", // url.Parse accepts it, but not the text that its String returns
 	} {
 		_, err := Open(t.Context(), url)
 		require.Error(t, err, url)

@@ -18,8 +18,8 @@ func secrets() http.Header {
 	return http.Header{"Authorization": {"Bearer secret"}, "X-Api-Key": {"secret"}, "Cookie": {"session=secret"}, "user-agent": {"secret/1"}}
 }
 
-// isTold reports whether a request holds all secrets, of a header or the user of a URL.
-// Otherwise it must hold none.
+// isTold reports whether a request contains all secrets: those in the header and the user of the URL. A request that does not contain all
+// of them must contain none.
 func isTold(t *testing.T, r *http.Request) bool {
 	told := true
 	for name, values := range secrets() {
@@ -36,12 +36,12 @@ func isTold(t *testing.T, r *http.Request) bool {
 	return false
 }
 
-// TestRedirects follows redirects and lists who was asked for what, and who was told the
-// secrets. The last request is that of a read, which goes where the file was found.
+// TestRedirects follows redirects, and lists the requests, and which of them contained the secrets. The last request comes from a read,
+// and goes to the place where the file was found.
 func TestRedirects(t *testing.T) {
 	for _, c := range []struct {
 		rule      string
-		redirects map[string]string // home and away are hosts
+		redirects map[string]string // targets by paths, with the hosts home and away
 		want      []string
 	}{
 		{"to another host", map[string]string{"home/m": "away/blob?sig=1"}, []string{"home/m told", "away/blob", "away/blob"}},
@@ -89,7 +89,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestSameOrigin has pairs of URLs, and whether a secret for one may go to the other.
+// TestSameOrigin has pairs of URLs. It checks whether a secret for one may be sent to the other.
 func TestSameOrigin(t *testing.T) {
 	for _, c := range []struct {
 		to, from string
@@ -117,15 +117,14 @@ func TestSameOrigin(t *testing.T) {
 	}
 }
 
-// TestMoved redirects from a hub to a CDN, of which something changes after the file was
-// opened there. Two reads have the same outcome.
+// TestMoved redirects from a hub to a CDN, where something changes after the file was opened. Two reads have the same outcome.
 func TestMoved(t *testing.T) {
 	type cdns struct {
 		one, two       *server
-		target, linked string // where the hub redirects to, and its X-Linked-Etag
-		close          func() // closes one
+		target, linked string // target of the hub's redirects, and their X-Linked-Etag
+		close          func() // closes the first CDN
 	}
-	refuse := func(status int) func(*cdns) { // an old signature
+	refuse := func(status int) func(*cdns) { // as if the signature had expired
 		return func(c *cdns) {
 			c.target = c.one.URL + "/blob?sig=2"
 			c.one.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
@@ -136,7 +135,7 @@ func TestMoved(t *testing.T) {
 			}
 		}
 	}
-	to := func(linked string) func(*cdns) { // a CDN where the file has another ETag
+	to := func(linked string) func(*cdns) { // redirects to a CDN where the file has another ETag
 		return func(c *cdns) {
 			c.one.fault = always(statusOf(403))
 			c.target, c.linked = c.two.URL+"/blob", linked
@@ -145,7 +144,7 @@ func TestMoved(t *testing.T) {
 	for _, c := range []struct {
 		rule          string
 		change        func(*cdns)
-		hub, one, two int // requests
+		hub, one, two int // number of requests to each server
 		pauses        int
 		is            error
 		text          string
@@ -180,7 +179,7 @@ func TestMoved(t *testing.T) {
 				redirectTo(m.target)(w, r)
 			})
 			claim := func(_ int, w http.ResponseWriter, _ *http.Request) bool {
-				w.Header().Set("X-Linked-Etag", `"of a CDN"`) // to be ignored
+				w.Header().Set("X-Linked-Etag", `"of a CDN"`) // only the header of a redirect counts
 				return false
 			}
 			m.one.fault, m.two.fault = claim, claim
@@ -208,7 +207,7 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestVersionStaysPinned has an answer without a version.
+// TestVersionStaysPinned: an answer without a version does not change the pinned version.
 func TestVersionStaysPinned(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient()
@@ -234,10 +233,10 @@ func TestReadsPinTheVersion(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		was, now version
-		ignores  string // a field of requests
-		header   string // of the read
+		ignores  string // header field of requests that the server ignores
+		header   string // header field that the request of the read has, with the value below
 		value    string
-		text     string // of the error; empty: the change goes unnoticed
+		text     string // text of the error; "" if the change goes unnoticed
 	}{
 		{"nothing changes", version{etag: `"v1"`}, version{etag: `"v1"`}, "", "If-Match", `"v1"`, ""},
 		{"strong ETag", version{etag: `"v1"`}, version{etag: `"v2"`}, "", "If-Match", `"v1"`, "status 412 Precondition Failed"},

@@ -18,12 +18,12 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// A replay answers a request for which it has an answer from memory, and asks base for everything
-// else. With keep, it asks base for everything, and keeps the answers.
+// A replay answers a request from memory if it has the answer, and passes it to base otherwise. If keep is true, it passes every request
+// to base, and stores the answers.
 type replay struct {
 	base    http.RoundTripper
 	keep    bool
-	answers *sync.Map // []byte by URL and range: the responses as HTTP writes them
+	answers *sync.Map // maps a URL with a range to the bytes of the answer, as HTTP transmits it
 }
 
 func (t replay) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -35,7 +35,7 @@ func (t replay) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || !t.keep || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		return resp, err
 	}
-	maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { // no cookie is kept
+	maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { // keeps only the fields that a rank needs, and so no cookies
 		return !slices.Contains([]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified"}, name)
 	})
 	kept, err := httputil.DumpResponse(resp, true)
@@ -47,9 +47,9 @@ func (t replay) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Hundreds of ranks open a checkpoint of many shards. Whoever wrote it opens it once and keeps the
-// answers. Every rank gets them, as one object next to the checkpoint, and opens it without a
-// request of its own. The ETag in an answer pins a shard to the version that it had.
+// Hundreds of ranks open a checkpoint of many shards. The program that wrote it opens it once, and stores the answers as one object next
+// to the checkpoint. Every rank reads that object, and opens the checkpoint without further requests. The ETag in an answer pins a shard to
+// the version that it had.
 func ExampleClient_replay() {
 	shards := fstest.MapFS{"model.safetensors.index.json": {Data: []byte(`{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}`)}}
 	shards["1.safetensors"], shards["2.safetensors"] = file("a"), file("b")
@@ -61,8 +61,8 @@ func ExampleClient_replay() {
 	defer server.Close()
 	ctx, url := context.Background(), server.URL+"/model.safetensors.index.json"
 
-	var answers sync.Map                       // a program encodes it, such as by encoding/gob
-	for _, keep := range []bool{true, false} { // the writer, a rank
+	var answers sync.Map                       // a program encodes it, for example with encoding/gob
+	for _, keep := range []bool{true, false} { // first the writer, then a rank
 		client := &remote.Client{HTTP: &http.Client{Transport: replay{http.DefaultTransport, keep, &answers}}}
 		f, err := client.Open(ctx, url)
 		if err != nil {

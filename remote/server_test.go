@@ -29,7 +29,7 @@ const inFlight = transport.InFlight
 // from 0, and reports whether it has answered.
 type fault func(n int, w http.ResponseWriter, r *http.Request) bool
 
-// then returns a fault that leaves to another one what f does not answer.
+// then returns a fault that calls next for each request that f does not answer.
 func (f fault) then(next fault) fault {
 	return func(n int, w http.ResponseWriter, r *http.Request) bool { return f(n, w, r) || next(n, w, r) }
 }
@@ -39,11 +39,11 @@ type server struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	files    map[string][]byte // by path
+	files    map[string][]byte // contents by path
 	etag     string
 	modified time.Time
 	requests []*http.Request
-	sent     int64 // bytes of bodies
+	sent     int64 // number of bytes of bodies that were sent
 	fault    fault // may be nil
 }
 
@@ -58,7 +58,7 @@ func startServer(t testing.TB, http2 bool) *server {
 			c = secure.NetConn()
 		}
 		if tcp, ok := c.(*net.TCPConn); ok {
-			tcp.SetWriteBuffer(1 << 20) // the settings of some machines allow dozens of MiB
+			tcp.SetWriteBuffer(1 << 20) // limits the buffer, because some machines would allow dozens of MiB
 		}
 		return ctx
 	}
@@ -68,7 +68,7 @@ func startServer(t testing.TB, http2 bool) *server {
 		s.Start()
 	}
 	t.Cleanup(func() {
-		s.CloseClientConnections() // wine does not wake a server that writes to a closed one
+		s.CloseClientConnections() // because wine does not wake a server that writes to a closed connection
 		s.Close()
 	})
 	return s
@@ -103,7 +103,7 @@ type counter struct {
 
 func (c *counter) Write(p []byte) (int, error) {
 	c.mu.Lock()
-	c.sent += int64(len(p)) // before the client can see them
+	c.sent += int64(len(p)) // counted before the client can see them
 	c.mu.Unlock()
 	return c.ResponseWriter.Write(p)
 }
@@ -137,8 +137,8 @@ func (s *server) reset(fault fault) {
 	s.requests, s.sent, s.fault = nil, 0, fault
 }
 
-// closing returns a func that closes s, and a client that is refused from then on: another
-// program may get the port of s.
+// closing returns a func that closes s, and a client whose connections are refused from then on. The client then connects to
+// another port, where no server listens, because another program may get the port of s.
 func closing(s *server) (client *http.Client, close func()) {
 	var closed atomic.Bool
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -150,7 +150,7 @@ func closing(s *server) (client *http.Client, close func()) {
 	return &http.Client{Transport: &http.Transport{DialContext: dial}}, func() { closed.Store(true); s.Close() }
 }
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -169,15 +169,15 @@ func (s *server) add(path string, data []byte) string {
 	return s.URL + path
 }
 
-// redirectTo returns a handler that redirects to another URL.
+// redirectTo returns a handler that redirects to a URL.
 func redirectTo(url string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusFound) }
 }
 
-// always returns a fault of all requests.
+// always returns a fault that answers all requests.
 func always(answer http.HandlerFunc) fault { return first(math.MaxInt, answer) }
 
-// first returns a fault of the first n requests only.
+// first returns a fault that answers only the first n requests.
 func first(n int, answer http.HandlerFunc) fault {
 	return func(k int, w http.ResponseWriter, r *http.Request) bool {
 		if k < n {
@@ -187,7 +187,7 @@ func first(n int, answer http.HandlerFunc) fault {
 	}
 }
 
-// ignoring returns a fault of a server that knows nothing of a field of requests.
+// ignoring returns a fault that lets the server ignore a header field of requests.
 func ignoring(field string) fault {
 	return func(_ int, _ http.ResponseWriter, r *http.Request) bool {
 		r.Header.Del(field)
@@ -195,7 +195,7 @@ func ignoring(field string) fault {
 	}
 }
 
-// craft returns a file of one U8 tensor, t, with a header of headerLength bytes.
+// craft returns a file with the U8 tensor t, a header of headerLength bytes and dataLength bytes of data.
 func craft(headerLength, dataLength int) []byte {
 	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
 	file := binary.LittleEndian.AppendUint64(nil, uint64(headerLength))
@@ -212,7 +212,7 @@ func pattern(n int) []byte {
 	return b
 }
 
-// encode returns a file of tensors.
+// encode returns a file with these tensors.
 func encode(tensors map[string]safetensors.Tensor, metadata map[string]string) []byte {
 	var b bytes.Buffer
 	if err := safetensors.Write(&b, tensors, metadata); err != nil {
@@ -256,7 +256,7 @@ func newClientOf(t *testing.T, s *server) (*Client, *clock) {
 	return client, clock
 }
 
-// A body calls close when it is closed. Every other Read brings nothing, as it may.
+// A body calls close when it is closed. Every other Read returns 0 bytes and no error, which io.Reader allows.
 type body struct {
 	io.ReadCloser
 	close func()
@@ -275,14 +275,14 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// openTensor opens a file with tensor t.
+// openTensor opens a file and returns its tensor t.
 func openTensor(t testing.TB, c *Client, url string) safetensors.Tensor {
 	f := must(c.Open(t.Context(), url))
 	t.Cleanup(func() { f.Close() })
 	return must(f.Tensor("t"))
 }
 
-// bytesOf reads a tensor.
+// bytesOf returns the bytes of a tensor.
 func bytesOf(tensor safetensors.Tensor) []byte {
 	return must(safetensors.Append[byte](nil, tensor))
 }
