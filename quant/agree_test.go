@@ -22,15 +22,15 @@ func readError(tensors map[string]safetensors.Tensor, config string) error {
 	return err
 }
 
-// filled puts a tensor of I32 whose words are all the same.
+// filled adds an I32 tensor whose words all have the same value.
 func filled(name string, word uint32, shape ...int) change {
 	return func(m map[string]safetensors.Tensor) {
 		m[name] = must(safetensors.NewTensor(safetensors.I32, shape, slices.Repeat([]int32{int32(word)}, size(safetensors.I8, shape...))))
 	}
 }
 
-// TestSymmetry: a config that says that zero points are in the middle, and stored ones that are
-// not, are an error that names both keys and the stored number; those that are there are read.
+// TestSymmetry: if the config specifies that zero points are in the middle of the codes, and a stored one is not, the error names both
+// keys and the stored number. Zero points in the middle are accepted.
 func TestSymmetry(t *testing.T) {
 	gptq := func(bits int, zero uint32) []change {
 		word := uint32(0)
@@ -170,7 +170,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestPerRow: the marker of ComfyUI may say whether a layer has a scale for each row.
+// TestPerRow: the marker of ComfyUI may specify whether a layer has a scale for each row.
 func TestPerRow(t *testing.T) {
 	for _, c := range []struct {
 		perRow string
@@ -202,8 +202,8 @@ func TestPerRow(t *testing.T) {
 	dequantizes(t, m, "", `tensor "a.comfy_quant": per_row: true: unsupported operation`)
 }
 
-// TestNestedConfigs: the quantization_config may be that of a config at most two levels down. A
-// method that is not used is refused by its name and its place.
+// TestNestedConfigs: the quantization_config may be in a config at most two levels down. If a method elsewhere is not used, the error
+// names the method and its place.
 func TestNestedConfigs(t *testing.T) {
 	m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1, 2))
 	blocks := `{"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"strategy":"block","block_structure":[2,1]}}}}`
@@ -220,7 +220,7 @@ func TestNestedConfigs(t *testing.T) {
 		other := strings.Replace(within(blocks, path...), "[2,1]", "[1,1]", 1)
 		dequantizes(t, m, other, `tensor "a.weight_scale": FP8: its shape is [1,2], but "a.weight" needs [2,2]`)
 	}
-	// The same section twice is used once.
+	// A section and its copy are used once.
 	dequantizes(t, m, `{"quantization_config":`+blocks+`,"text_config":{"quantization_config": `+strings.ReplaceAll(blocks, ",", ", ")+`}}`, "")
 	const algorithm = `{"quantization":{"quant_algo":"FP8","quantized_layers":{"b":{"quant_algo":"FP8"}}}`
 	dequantizes(t, checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32)), algorithm+`}`, "")
@@ -241,14 +241,14 @@ func TestNestedConfigs(t *testing.T) {
 	} {
 		dequantizes(t, m, config, want)
 	}
-	for _, config := range []string{ // these say nothing
+	for _, config := range []string{ // these specify no method
 		`{"audio_config":{"quantization":{"levels":8}}}`, `{"a":{"b":{"c":{"quant_method":null}}}}`, `{"x":["quant_method","fp8"]}`, `{"a":{"quantization_config":null}}`,
 	} {
-		dequantizes(t, m, config, `needs [1,1]`) // as names, dtypes and shapes decide
+		dequantizes(t, m, config, `needs [1,1]`) // names, dtypes and shapes alone determine the layout
 	}
 }
 
-// TestPythonsPatterns: patterns that Python and package regexp understand in two ways.
+// TestPythonsPatterns: patterns that have one meaning in Python and another in package regexp are refused.
 func TestPythonsPatterns(t *testing.T) {
 	config := func(target string) string {
 		group := func(n int, target string) object {
@@ -273,7 +273,7 @@ func TestPythonsPatterns(t *testing.T) {
 	dequantizes(t, named("m.é", 2), config(`re:m\..`), "")
 	dequantizes(t, named("m.a\n", 1), config(`re:m\.a$`), "means something else to Python")
 	dequantizes(t, named("m.a", 2), config(`re:m\.a$`), "")
-	// In an exception such a pattern is that of no module.
+	// In a list of exceptions, such a pattern matches no module.
 	m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32), zeroed("xx.weight", safetensors.F8_E4M3, 2, 2))
 	dequantizes(t, m, method("fp8", object{"ignored_layers": []string{"re:x{0,2}"}}), "")
 	dequantizes(t, m, method("fp8", object{"ignored_layers": []string{"re:x{,2}"}}), `tensor "xx.weight": F8_E4M3 [2,2] belongs to a quantised tensor`)

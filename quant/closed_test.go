@@ -18,7 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// requireRight accepts the elements of a twin, or an error of the package, never of the test.
+// requireRight requires that dequantising gives the elements of the twin, or an error, which it returns.
 func (w twin) requireRight(t *testing.T, tensors map[string]safetensors.Tensor, config []byte) (err error) {
 	t.Helper()
 	plain, err := quant.Dequantize(tensors, config)
@@ -47,9 +47,8 @@ func (w twin) withKey(t *testing.T, key string, value any) []byte {
 	return must(json.Marshal(file))
 }
 
-// TestClosedWorld runs every layout with an unknown key, an unknown neighbor, a part less
-// and no config: the result is right, or refused by name. Names, dtypes and shapes tell the
-// layouts apart, but for the bits of some.
+// TestClosedWorld tries every layout with an unknown key, with an unknown neighbor, with a part missing, and without a config. The result
+// is right, or the error names the problem. Names, dtypes and shapes distinguish the layouts, except for the number of bits of some.
 func TestClosedWorld(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, w := range twins(300 + seed) {
@@ -125,7 +124,7 @@ func TestMethodsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestNeighbors: what a module may have next to its parts, and what becomes of it.
+// TestNeighbors: which tensors a module may have next to its parts, and whether they are kept, left out or refused.
 func TestNeighbors(t *testing.T) {
 	const refused, kept, left = "refused", "kept", "left out"
 	heads := `"num_attention_heads":8,"text_config":{"num_key_value_heads":4},`
@@ -162,7 +161,7 @@ func TestNeighbors(t *testing.T) {
 		{"l.attn.q.svdquant_lora_a", safetensors.BF16, []int{2, 2}, refused},
 		{"l.attn.q.pre_quant_scale", safetensors.BF16, []int{2}, refused},
 		{"l.attn.q.weight_scale", safetensors.F32, nil, refused},
-		{"l.attn.q.a.b.c.d.e.f.g", safetensors.F32, nil, kept}, // too deep to belong to it
+		{"l.attn.q.a.b.c.d.e.f.g", safetensors.F32, nil, kept}, // too many components to belong to the module
 		{"l.attn.q2.x", safetensors.F32, nil, kept},
 	} {
 		t.Run(fmt.Sprint(c.name, " ", c.dtype, c.shape), func(t *testing.T) {
@@ -188,7 +187,7 @@ func TestNeighbors(t *testing.T) {
 			require.Equal(t, quant.Layout{Method: "fp8"}, layouts[c.name])
 		})
 	}
-	// Those of a k_proj and a v_proj, whatever the module around these is called.
+	// Scales of the cache next to a k_proj and a v_proj, whatever the name of the module around these is.
 	for name, want := range map[string]string{
 		"l.mixer.k_proj.k_scale": left, "l.mixer.k_scale": left, "l.mixer.v_scale": kept, "l.mixer.k_proj.v_scale": refused, "l.mixer.q_proj.k_scale": kept,
 	} {
@@ -203,13 +202,13 @@ func TestNeighbors(t *testing.T) {
 	}
 	dequantizes(t, checkpoint(zeroed("weight", safetensors.F8_E4M3, 2, 2), zeroed("weight_scale_inv", safetensors.F32, 1, 1), zeroed(".x", safetensors.F32)),
 		method("fp8", object{}), `tensor ".x": F32 [] next to "weight"`)
-	m := map[string]safetensors.Tensor{} // next to nothing that is quantised
+	m := map[string]safetensors.Tensor{} // a model without quantised tensors
 	zeroed("attn.k_scale", safetensors.F32)(m)
 	zeroed("attn.input_scale", safetensors.F32)(m)
 	require.Equal(t, m, must(quant.Dequantize(m, nil)))
 }
 
-// TestStrangers: tensors that look quantised in a layout that is not known, without a config.
+// TestStrangers: without a config, tensors that look quantised in an unknown layout are refused.
 func TestStrangers(t *testing.T) {
 	type parts []change
 	f32 := func(name string, shape ...int) change {
@@ -248,7 +247,7 @@ func TestStrangers(t *testing.T) {
 		require.Error(t, err, title)
 	}
 
-	// What is no weight, or has no scale, is plain.
+	// A tensor that is not a weight, or has no scale, is plain.
 	m := checkpoint(
 		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("b.weight", safetensors.I8, 2), zeroed("attn.bias", safetensors.U8, 1, 1, 2, 2),
 		zeroed("c.codebooks", safetensors.F32, 2, 2), zeroed("c.position_ids", safetensors.I64, 1, 2), zeroed("d.weight", safetensors.I64, 2, 2),
@@ -256,11 +255,11 @@ func TestStrangers(t *testing.T) {
 	require.Equal(t, m, must(quant.Dequantize(m, nil)))
 }
 
-// TestMethodWithoutTensors: a config that names a method under which nothing is quantised.
+// TestMethodWithoutTensors: a config that names a method with which no tensor is quantised is an error.
 func TestMethodWithoutTensors(t *testing.T) {
 	m := checkpoint(zeroed("a.B", safetensors.I32, 2, 2), zeroed("a.s", safetensors.F16, 2, 2), zeroed("a.workspace", safetensors.I32, 2))
 	for _, name := range quant.Methods() {
-		if name == "auto-round" || name == "mlx" { // they need further keys
+		if name == "auto-round" || name == "mlx" { // their configs need further keys
 			continue
 		}
 		for _, tensors := range []map[string]safetensors.Tensor{m, nil} {
@@ -272,7 +271,7 @@ func TestMethodWithoutTensors(t *testing.T) {
 	require.ErrorContains(t, err, "is_marlin_format: true: unsupported operation")
 }
 
-// TestHarmlessKeys: the configs that the packages write are read.
+// TestHarmlessKeys: configs as the Python packages write them are accepted.
 func TestHarmlessKeys(t *testing.T) {
 	fp8 := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1))
 	words := checkpoint(zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32))
@@ -295,8 +294,7 @@ func TestHarmlessKeys(t *testing.T) {
 	}
 }
 
-// TestIgnoredModules: values without scales stay as they are if the config says so, in the
-// words of each package.
+// TestIgnoredModules: values without scales stay unchanged if the config lists their modules as exceptions, under the key of each package.
 func TestIgnoredModules(t *testing.T) {
 	for name, key := range map[string]string{
 		"fp8": "modules_to_not_convert", "fbgemm_fp8": "modules_to_not_convert", "compressed-tensors": "ignore", "modelopt": "exclude_modules",
@@ -316,17 +314,17 @@ func TestIgnoredModules(t *testing.T) {
 	}
 }
 
-// TestMarkers: those of ComfyUI name the layout, and go with it.
+// TestMarkers: a marker of ComfyUI names the layout of its module, and is not in the result.
 func TestMarkers(t *testing.T) {
 	m := checkpoint(
 		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32), bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`),
-		zeroed("plain.weight", safetensors.F8_E4M3, 2, 2), // in a model with markers, one without is plain
+		zeroed("plain.weight", safetensors.F8_E4M3, 2, 2), // in a model with markers, a module without one is plain
 	)
 	layouts := must(quant.Layouts(m, nil))
 	eight := quant.Layout{Method: "comfyui", Bits: 8}
 	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.comfy_quant": {Method: "comfyui"}}, layouts)
 
-	// Open takes the marker of the metadata, and drops it.
+	// Open uses the marker in the metadata, and the metadata of the result lacks it.
 	delete(m, "a.comfy_quant")
 	folder := t.TempDir()
 	name := filepath.Join(folder, "model.safetensors")
@@ -336,16 +334,16 @@ func TestMarkers(t *testing.T) {
 	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 	x := must(f.Tensor("a.weight"))
 	require.Equal(t, safetensors.F32, x.DType())
-	require.NoError(t, f.Close()) // or Windows does not replace it
+	require.NoError(t, f.Close()) // otherwise Windows would not replace the file
 	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{key: "{"}))
 	_, err := quant.Open(name)
 	require.EqualError(t, err, "safetensors: open "+name+": the config: unexpected end of JSON input")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(method("fp8", object{"ignored_layers": []string{"plain"}})), 0o666))
-	_, err = quant.Open(name) // the values of NVFP4 are in another order in ComfyUI than in ModelOpt
+	_, err = quant.Open(name) // the order of NVFP4 values differs between ComfyUI and ModelOpt
 	require.EqualError(t, err, "safetensors: open "+name+`: _quantization_metadata of ComfyUI in its metadata, though the config specifies quant_method "fp8"`)
 }
 
-// TestBlockWithoutStrategy has blocks that the config gives, not those of 128×128.
+// TestBlockWithoutStrategy: blocks have the size that the config gives, and not 128×128.
 func TestBlockWithoutStrategy(t *testing.T) {
 	tensors := map[string]safetensors.Tensor{
 		"a.weight":       must(safetensors.NewTensor(safetensors.F8_E4M3, []int{1, 4}, []byte{0x38, 0x38, 0x38, 0x38})), // 1

@@ -17,8 +17,8 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// writeQuantised writes a model of one weight, F8_E4M3 [2,4] of 1 to 8, and its config to a
-// temporary folder. Its blocks of 2×2 have the scales 0.5 and 10.
+// writeQuantised writes a model and its config to a temporary directory. The only weight is F8_E4M3 [2,4] with the values 1 to 8. Its
+// blocks of 2×2 have the scales 0.5 and 10.
 func writeQuantised() (dir string) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -39,7 +39,7 @@ func writeQuantised() (dir string) {
 	return dir
 }
 
-// A model with FP8 weights 1 to 8, and a scale for each block of 2×2, is read as floats.
+// A model whose FP8 values are 1 to 8, with a scale for each block of 2×2, is read as floats.
 func ExampleOpen() {
 	dir := writeQuantised()
 	defer os.RemoveAll(dir)
@@ -71,7 +71,7 @@ func ExamplePlainConfig() {
 	defer f.Close()
 	tensors := maps.Collect(f.Tensors())
 	for name, t := range tensors {
-		if !t.DType().IsFloat() { // such as position_ids
+		if !t.DType().IsFloat() { // integers, such as position_ids, stay unchanged
 			continue
 		}
 		if tensors[name], err = t.Convert(safetensors.BF16); err != nil {
@@ -100,8 +100,8 @@ func ExamplePlainConfig() {
 	// }
 }
 
-// A quantised model on a hub: its tensors and its config, of one commit. Only the values
-// and scales of the weights that are read are fetched.
+// Dequantize reads a quantised model on a hub: tensors and config of the same commit. Only the values and the scales of the weights that
+// are read are fetched.
 func ExampleDequantize_hub() {
 	dir := writeQuantised()
 	defer os.RemoveAll(dir)
@@ -109,7 +109,7 @@ func ExampleDequantize_hub() {
 		http.ServeFile(w, r, filepath.Join(dir, filepath.Base(r.URL.Path)))
 	}))
 	defer server.Close()
-	client := &hub.Client{Endpoint: server.URL} // without it, the Hugging Face Hub
+	client := &hub.Client{Endpoint: server.URL} // the default is the Hugging Face Hub
 	ctx := context.Background()
 	const repo, commit = "owner/name", "0123456789abcdef0123456789abcdef01234567"
 
@@ -180,8 +180,8 @@ func ExampleQuantize() {
 	// up_proj.weight BF16 [1,128] [-8 -6 -6 -4 -4]
 }
 
-// A model in a folder becomes a quantised folder. The config.json of the result is that of the model,
-// with the quantization_config that Quantize returns.
+// The model in a directory is quantised, and written to another directory. The config.json of the result is that of the model, with the
+// quantization_config that Quantize returns.
 func ExampleQuantize_folder() {
 	dir := writePlain()
 	defer os.RemoveAll(dir)
@@ -205,7 +205,7 @@ func ExampleQuantize_folder() {
 		log.Fatal(err)
 	}
 	var merged map[string]json.RawMessage
-	for _, object := range [][]byte{config, quantization} { // the second one adds its key
+	for _, object := range [][]byte{config, quantization} { // the second object adds its key to the first
 		if err := json.Unmarshal(object, &merged); err != nil {
 			log.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func ExampleQuantize_folder() {
 	// [7 28 224 448] <nil>
 }
 
-// writePlain writes a model of one weight, BF16 [1,4], and its config to a temporary folder.
+// writePlain writes a model and its config to a temporary directory. The only weight is BF16 [1,4].
 func writePlain() (dir string) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

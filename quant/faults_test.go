@@ -18,8 +18,7 @@ import (
 
 var errDisk = errors.New("the disk failed")
 
-// A disk counts what is read of it. It fails from one of its reads on, or only once; from 0 on
-// is never.
+// A disk counts its reads. It fails from one of its reads on, or only at that read. If the number of that read is 0, it never fails.
 type disk struct {
 	reads, bytes, failFrom atomic.Int64
 	once                   bool
@@ -38,7 +37,7 @@ func (r onDisk) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// moved returns tensors that are on a disk.
+// moved returns the same tensors, read from a disk.
 func moved(t *testing.T, tensors map[string]safetensors.Tensor, d *disk) map[string]safetensors.Tensor {
 	t.Helper()
 	all := map[string]safetensors.Tensor{}
@@ -49,8 +48,8 @@ func moved(t *testing.T, tensors map[string]safetensors.Tensor, d *disk) map[str
 	return all
 }
 
-// eachFault calls work with a disk that fails from its first read on, then its second, and
-// so on, until it does not fail. Work returns the error.
+// eachFault calls work with a disk that fails from its first read on, then with one that fails from its second read on, and so on, until
+// there are fewer reads. work returns the error of the operation that it tests.
 func eachFault(t *testing.T, title string, work func(d *disk) error) {
 	t.Helper()
 	for at := int64(1); ; at++ {
@@ -66,8 +65,7 @@ func eachFault(t *testing.T, title string, work func(d *disk) error) {
 	}
 }
 
-// TestEveryFault fails each read of whole results and of columns: an error, which is not
-// kept.
+// TestEveryFault lets each read of whole results and of columns fail. That is an error, which is not cached.
 func TestEveryFault(t *testing.T) {
 	for _, w := range twins(7) {
 		eachFault(t, w.title, func(d *disk) error {
@@ -99,11 +97,11 @@ func TestEveryFault(t *testing.T) {
 	}
 }
 
-// TestOneFault: an error of one read, of those of many blocks, is the error of all.
+// TestOneFault: if one of the reads for many blocks fails, the whole operation returns its error.
 func TestOneFault(t *testing.T) {
 	d := &disk{once: true}
 	x := dequantized(t, moved(t, checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 1<<13, 8), zeroed("a.weight_scale_inv", safetensors.F32, 1<<6, 1)), d), method("fp8", object{}))["a.weight"]
-	part, err := x.Slice(safetensors.Span(0, 1<<13).By(200), safetensors.Span(7, 8)) // elements in several blocks
+	part, err := x.Slice(safetensors.Span(0, 1<<13).By(200), safetensors.Span(7, 8)) // the elements lie in several blocks
 	require.NoError(t, err)
 	elements[float32](t, part)
 	reads := d.reads.Load()
@@ -115,7 +113,7 @@ func TestOneFault(t *testing.T) {
 	}
 }
 
-// TestEveryFaultOfQuantize does so with what is quantised.
+// TestEveryFaultOfQuantize does what TestEveryFault does for the results of Quantize.
 func TestEveryFaultOfQuantize(t *testing.T) {
 	in := randomWeights(rand.New(rand.NewPCG(1, 2)), safetensors.BF16, 300, 256)
 	for _, scheme := range schemes {

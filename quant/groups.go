@@ -27,22 +27,22 @@ func (c *config) readCompressed(s *section) {
 	isClass := func(target string) bool { return target != "" && unicode.IsUpper(rune(target[0])) }
 	groups := s.section("config_groups")
 	slices.SortFunc(groups.members, func(a, b member) int { return strings.Compare(a.key, b.key) })
-	for _, own := range groups.sections {
-		its, names, w := cmp.Or(own.word("format", known...), all), take[[]string](own, "targets"), own.weights()
-		own.end("input_activations output_activations")
-		if w != nil && slices.Contains(formats, its) {
-			w.format = its
+	for _, group := range groups.sections {
+		named, targets, weights := cmp.Or(group.word("format", known...), all), take[[]string](group, "targets"), group.weights()
+		group.end("input_activations output_activations")
+		if weights != nil && slices.Contains(formats, named) {
+			weights.format = named
 		}
 		var fitting []*choice
 		for format, t := range c.groups {
-			if w != nil && (its == "" || its == format || slices.Contains(several, its)) {
-				fitting, settingsIn[t] = append(fitting, t), append(settingsIn[t], w)
-				if t.rest == nil && slices.ContainsFunc(names, isClass) {
-					t.rest = w
+			if weights != nil && (named == "" || named == format || slices.Contains(several, named)) {
+				fitting, settingsIn[t] = append(fitting, t), append(settingsIn[t], weights)
+				if t.rest == nil && slices.ContainsFunc(targets, isClass) {
+					t.rest = weights
 				}
 			}
 		}
-		c.add(own, names, w, fitting...)
+		c.add(group, targets, weights, fitting...)
 	}
 	for _, t := range c.groups {
 		slices.SortFunc(t.rules, func(a, b *expression) int { return strings.Compare(a.text, b.text) })

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -50,7 +50,7 @@ func TestPatterns(t *testing.T) {
 	}
 	for _, c := range []struct {
 		pattern      string
-		match, cover []string // of modules
+		match, cover []string // names of modules
 	}{
 		{"lm_head", []string{"lm_head"}, []string{"lm_head", "lm_head.x", "language.lm_head"}},
 		{"model.visual", []string{"model.visual"}, []string{"model.visual", "model.visual.proj", "x.model.visual.proj"}},
@@ -58,7 +58,7 @@ func TestPatterns(t *testing.T) {
 		{"*.gate", []string{"a.gate", "a.b.gate"}, []string{"a.gate"}},
 		{"re:.*gate$", []string{"a.gate", "gate", "a.agate", "agate"}, []string{"gate"}},
 		{"re:model", []string{"model", "model.visual", "model.visuals", "models"}, nil},
-		{"re:(?!a)x", nil, nil}, // of Python alone
+		{"re:(?!a)x", nil, nil}, // only Python understands it
 		{"re:(", nil, nil},
 		{"a[b", []string{"a[b"}, []string{"a[b.c"}},
 		{"", []string{""}, []string{"", "a..b"}},
@@ -86,7 +86,7 @@ func TestPatterns(t *testing.T) {
 	must(ignoring(`re:(?:i)`, `re:(?P<i>x)`, `re:(?s)i`))
 }
 
-// TestCover compares with a search for the pattern between dots.
+// TestCover compares config.ignores with a search for the pattern between dots.
 func TestCover(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	path := func(most int) string {
@@ -107,7 +107,7 @@ func TestCover(t *testing.T) {
 	}
 }
 
-// TestSize: repeats count as often as they are written out, and at least once.
+// TestSize: an expression counts as often as it is repeated, and at least once.
 func TestSize(t *testing.T) {
 	for expr, want := range map[string]int64{"a": 2, "a*": 3, "a{1}": 3, "a{0,}": 3, "a{2,}": 6, "a{2,5}": 15, "(?:a{2}){3}": 21} {
 		require.Equal(t, want, size(must(syntax.Parse(expr, syntax.Perl))), expr)
@@ -130,7 +130,7 @@ func TestMethods(t *testing.T) {
 		`{"compression_config":{"ratio":4},"quantization":{"quant_algo":"FP8"}}`:          modelOpt,
 		`{"decoder":{"quantization_config":{"quant_method":"fp8"}}}`:                      fp8,
 		`{"compression_config":{"ratio":4}}`:                                              "",
-		`{"layers":12}`:                                                                   "", // not those of ComfyUI
+		`{"layers":12}`:                                                                   "", // these layers are not the metadata of ComfyUI
 		`{"format_version":"1.0"}`:                                                        "",
 	} {
 		require.Equal(t, want, must(parseConfig([]byte(text))).method, text)
@@ -138,10 +138,10 @@ func TestMethods(t *testing.T) {
 	_, err := parseConfig([]byte(`{"compression_config":{"quant_method":"x"},"quantization_config":{"bits":4,"group_size":64}}`))
 	require.EqualError(t, err, `the config: compression_config: quant_method "x" is not used: unsupported operation`)
 	both := must(parseConfig([]byte(`{"quantization":{"bits":4,"group_size":64},"quantization_config":{"bits":8,"group_size":32}}`)))
-	require.Equal(t, 4, both.bits) // MLX reads quantization
+	require.Equal(t, 4, both.bits) // MLX reads the key quantization
 }
 
-// TestFormats finds how GPTQ stores zero points: checkpoint_format says it, or format.
+// TestFormats: checkpoint_format or format specifies how GPTQ stores zero points.
 func TestFormats(t *testing.T) {
 	for section, plusOne := range map[string]bool{
 		``:                               true,
@@ -154,7 +154,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestBlockStructure reads it as each version of compressed-tensors has written it.
+// TestBlockStructure reads block_structure in the spelling of each version of compressed-tensors.
 func TestBlockStructure(t *testing.T) {
 	for text, want := range map[string]block{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil} {
 		require.Equal(t, want, newSection("", []byte(`{"weights":{"block_structure":`+text+`}}`)).weights().block, text)
@@ -164,7 +164,7 @@ func TestBlockStructure(t *testing.T) {
 	}
 }
 
-// TestAutoRoundModules has settings for names of modules, and for what names are searched for.
+// TestAutoRoundModules: the keys with settings of AutoRound are names of modules, or texts and expressions that are searched in the names.
 func TestAutoRoundModules(t *testing.T) {
 	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"auto-round","packing_format":"auto_round","bits":4,"group_size":32,"extra_config":{
 		"up":{},"a.up":{"bits":2},"plain.up":{"bits":3},".*down$":{"bits":3},"up_":{"bits":8},"experts":{"bits":8}}}}`)))
@@ -172,7 +172,7 @@ func TestAutoRoundModules(t *testing.T) {
 	tensors := map[string]safetensors.Tensor{}
 	for module := range want {
 		for suffix, d := range map[string]safetensors.DType{".qweight": safetensors.I32, ".qzeros": safetensors.I32, ".scales": safetensors.F16} {
-			if module == "plain.up" { // it is not quantised, but a module
+			if module == "plain.up" { // a module that is not quantised
 				suffix, d = ".weight", safetensors.F16
 			}
 			tensors[module+suffix], _ = safetensors.NewTensor(d, []int{0, 0}, []byte{})
@@ -191,7 +191,7 @@ func TestAutoRoundModules(t *testing.T) {
 
 // TestGroups finds the group of compressed-tensors that a module belongs to.
 func TestGroups(t *testing.T) {
-	type want map[string]int // bits by module; 0: an error
+	type want map[string]int // number of bits by module; 0 stands for an error
 	for _, c := range []struct {
 		groups string
 		want   want
@@ -203,7 +203,7 @@ func TestGroups(t *testing.T) {
 		{`"a":{"targets":["Linear"],"weights":null},"b":null`, want{"x": 0}},
 		{`"a":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 0}},
 		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"targets":["re:.*up$","Embedding"],"weights":{"num_bits":3}},"c":{"targets":["re:.*x.*"],"weights":{"num_bits":4}},"d":{"targets":["re:.*mid$","x.up"],"weights":{"num_bits":8}}`,
-			want{"x.up": 8, "y.up": 3, "x.y.up": 3, "x.down": 4, "x.mid": 8, "down": 2}}, // as match_targets of compressed-tensors 0.20.0
+			want{"x.up": 8, "y.up": 3, "x.y.up": 3, "x.down": 4, "x.mid": 8, "down": 2}}, // the results of match_targets of compressed-tensors 0.20.0
 		{`"a":{"targets":["re:.*"],"weights":{"num_bits":2}},"b":{"targets":["re:.*"],"weights":{"num_bits":2}}`, want{"x": 2}},
 		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 2}},
 	} {
@@ -224,7 +224,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestExpression compares with package regexp.
+// TestExpression compares the matches of an expression with those of package regexp.
 func TestExpression(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	parts := []string{"a", "b", ".", "é", "\n", "[^a]", "[a-c]", "\\d", "\\b", "\\B", "^", "$", "(?m:^)", "(?m:$)", "(?s:.)", "*", "+", "?", "*?", "{2}", "{0,3}", "|", "(", ")", "(?:", ")"}
@@ -258,7 +258,7 @@ func TestExpression(t *testing.T) {
 	require.Greater(t, matches, 5000)
 }
 
-// TestSteps counts the steps of matches, and refuses more than there are.
+// TestSteps counts the steps of matches. More steps than the budget are an error.
 func TestSteps(t *testing.T) {
 	const hostile = "re:(.?){200}$"
 	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["` + hostile + `"],"weights":{"num_bits":4}},"b":{"targets":["x"],"weights":{"num_bits":8}}}}}`)))
@@ -275,12 +275,12 @@ func TestSteps(t *testing.T) {
 	require.ErrorIs(t, err, errSteps)
 	require.Greater(t, c.steps, int64(-2000), "it stops within a name")
 
-	// All matches of a config share the steps.
+	// All matches of a config share one budget.
 	tensors := map[string]safetensors.Tensor{}
 	for i := range 10 {
 		tensors[fmt.Sprint(i, name, ".weight")] = must(safetensors.NewTensor(safetensors.F8_E4M3, []int{1, 1}, []byte{0}))
 	}
-	tensors["x.weight"] = tensors["0"+name+".weight"] // one that is quantised
+	tensors["x.weight"] = tensors["0"+name+".weight"] // a module that is quantised
 	tensors["x.weight_scale_inv"] = must(safetensors.NewTensor(safetensors.F32, []int{1, 1}, []float32{1}))
 	c = must(parseConfig([]byte(`{"quantization_config":{"quant_method":"fp8","ignored_layers":["` + hostile + `","re:[0-9]a*$"]}}`)))
 	_, _, err = findModules(tensors, c)
@@ -291,8 +291,7 @@ func TestSteps(t *testing.T) {
 	require.ErrorContains(t, err, `matching "9aaa`)
 }
 
-// TestStepsOfModels matches the names of a layer of a model with many experts. All its layers
-// stay far below the limit.
+// TestStepsOfModels matches the names in one layer of a model with many experts. The steps for all layers are far below the limit.
 func TestStepsOfModels(t *testing.T) {
 	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
 		"group_0":{"weights":{"num_bits":8},"targets":["re:.*self_attn.(q_a|q_b|kv_a|kv_b|o)_proj.*","re:.*shared_experts.(gate|up|down)_proj$","re:model.layers.[0-2].mlp.*",
@@ -305,8 +304,8 @@ func TestStepsOfModels(t *testing.T) {
 	require.Less(t, (maxSteps-c.steps)*3*layers, int64(maxSteps/16))
 }
 
-// TestScattered: matrix.line applies scales and zero points alone where an index scatters the
-// groups: no layout with an index has anything else.
+// TestScattered: if an index scatters the groups, matrix.line applies only scales and zero points. No layout with an index has other grids
+// or a constant.
 func TestScattered(t *testing.T) {
 	indexed := 0
 	for _, l := range layouts {

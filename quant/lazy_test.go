@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Zeros is a file of zeros without an end.
+// zeros is an endless file of zeros.
 type zeros struct{}
 
 func (zeros) ReadAt(p []byte, _ int64) (int, error) {
@@ -23,9 +23,8 @@ func (zeros) ReadAt(p []byte, _ int64) (int, error) {
 	return len(p), nil
 }
 
-// TestReadsWhatItNeeds reads an element, a few rows and a few columns of tensors of 2^40
-// elements, in each packing. An element of the result that nobody asked for costs less
-// than another read, up to a few thousand of them.
+// TestReadsWhatItNeeds reads an element, a few rows and a few columns of tensors with 2^40 elements, in each packing. It may compute a few
+// thousand superfluous elements, because that costs less than another read.
 func TestReadsWhatItNeeds(t *testing.T) {
 	const n = 1 << 20
 	for _, c := range sizedLayouts(2, n, n) {
@@ -46,7 +45,7 @@ func TestReadsWhatItNeeds(t *testing.T) {
 				}
 				for _, s := range []struct {
 					ranges []safetensors.Range
-					most   int // elements
+					most   int // largest number of elements
 				}{
 					{last(safetensors.Span(1000, 1001), safetensors.Span(5000, 5001)), 32},
 					{last(safetensors.Span(1000, 1001), safetensors.Span(5000, 6000)), 32 * 1000},
@@ -56,8 +55,8 @@ func TestReadsWhatItNeeds(t *testing.T) {
 				} {
 					file.bytes.Store(0)
 					elements[float32](t, x, s.ranges...)
-					// Of values, and as much again of scales and zero points, where each
-					// element has its own.
+					// These bytes are for values, and as many again for scales and zero points if each element has
+					// its own.
 					require.Less(t, file.bytes.Load(), int64(s.most*(c.bits+32)/8+64), "%v", s.ranges)
 				}
 			}
@@ -65,8 +64,8 @@ func TestReadsWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestReadsTogether: bytes that start within an element take no more reads than others, and
-// the elements of a column are computed together.
+// TestReadsTogether: a range that starts within an element takes no more reads than any other, and the elements of a column are computed
+// together.
 func TestReadsTogether(t *testing.T) {
 	const n = 1 << 12
 	file := onDisk{zeros{}, new(disk)}
@@ -86,12 +85,12 @@ func TestReadsTogether(t *testing.T) {
 // A sizedLayout is a quantised matrix: the suffixes, dtypes and shapes of its parts.
 type sizedLayout struct {
 	name, config string
-	bits         int // of a value
+	bits         int // number of bits of a value
 	parts        []any
 }
 
-// sizedLayouts returns layouts of o rows and i columns, of some such matrices where there may be.
-func sizedLayouts(some, o, i int) []sizedLayout {
+// sizedLayouts returns layouts of matrices with o rows and i columns. A layout that may hold several matrices holds this number of them.
+func sizedLayouts(matrices, o, i int) []sizedLayout {
 	packed := []any{"weight_packed", safetensors.I32, []int{o, i / 8}, "weight_scale", safetensors.BF16, []int{o, i / 128}, "weight_shape", safetensors.I64, []int{2}}
 	return []sizedLayout{
 		{"FP8Block", method("fp8", object{"weight_block_size": []int{128, 128}}), 8,
@@ -102,7 +101,7 @@ func sizedLayouts(some, o, i int) []sizedLayout {
 			[]any{"weight_packed", safetensors.U8, []int{o, i / 2}, "weight_scale", safetensors.F8_E4M3, []int{o, i / 16}, "weight_global_scale", safetensors.F32, []int{1}}},
 		{"MXFP4", "{}", 4, []any{"weight_packed", safetensors.U8, []int{o, i / 2}, "weight_scale", safetensors.U8, []int{o, i / 32}}},
 		{"GPTOSS", method("mxfp4", object{}), 4,
-			[]any{"_blocks", safetensors.U8, []int{some, o, i / 32, 16}, "_scales", safetensors.U8, []int{some, o, i / 32}}},
+			[]any{"_blocks", safetensors.U8, []int{matrices, o, i / 32, 16}, "_scales", safetensors.U8, []int{matrices, o, i / 32}}},
 		{"Int4", "{}", 4, packed},
 		{"Int4Zero", "{}", 4, append(packed, "weight_zero_point", safetensors.I32, []int{o / 8, i / 128})},
 		{"GPTQ", method("gptq", object{"bits": 4, "group_size": 128}), 4,
@@ -116,7 +115,7 @@ func sizedLayouts(some, o, i int) []sizedLayout {
 	}
 }
 
-// eachPart calls put with the parts of a module "a", of these suffixes, dtypes and shapes.
+// eachPart calls put for each part of the module "a". parts contains a suffix, a dtype and a shape for each of them.
 func eachPart(parts []any, put func(name string, d safetensors.DType, shape []int)) {
 	for ; len(parts) > 0; parts = parts[3:] {
 		suffix := parts[0].(string)
@@ -127,7 +126,7 @@ func eachPart(parts []any, put func(name string, d safetensors.DType, shape []in
 	}
 }
 
-// zerosOf returns such parts in a file.
+// zerosOf returns the parts that eachPart describes, as tensors in a file.
 func zerosOf(file io.ReaderAt, parts ...any) map[string]safetensors.Tensor {
 	m := map[string]safetensors.Tensor{}
 	eachPart(parts, func(name string, d safetensors.DType, shape []int) {
@@ -136,8 +135,7 @@ func zerosOf(file io.ReaderAt, parts ...any) map[string]safetensors.Tensor {
 	return m
 }
 
-// TestShapesInOneRead: opening a checkpoint of hundreds of modules is no hundreds of
-// requests.
+// TestShapesInOneRead: opening a checkpoint with hundreds of modules does not take hundreds of requests.
 func TestShapesInOneRead(t *testing.T) {
 	m := newMaker()
 	const modules = 300
@@ -147,7 +145,7 @@ func TestShapesInOneRead(t *testing.T) {
 		m.floats(stem+"weight_scale", safetensors.BF16, 3, 1)
 		m.tensors[stem+"weight_shape"], _ = safetensors.NewTensor(safetensors.I64, []int{2}, []int64{3, 9 + int64(i)%8})
 	}
-	m.random("other.weight", safetensors.F8_E4M3, 3, 2) // has no shape of its own
+	m.random("other.weight", safetensors.F8_E4M3, 3, 2) // a module that stores no shape
 	m.floats("other.weight_scale", safetensors.BF16, 3, 1)
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, m.tensors, nil))
@@ -158,7 +156,7 @@ func TestShapesInOneRead(t *testing.T) {
 	tensors := maps.Collect(f.Tensors())
 	plain := dequantized(t, tensors, config)
 	require.EqualValues(t, 1, file.reads.Load())
-	numbers("layers.5.weight_shape", 3, 14)(tensors) // of 32 bits, among others of 64
+	numbers("layers.5.weight_shape", 3, 14)(tensors) // a shape of 32-bit integers among shapes of 64-bit integers
 	mixed := dequantized(t, tensors, config)
 	for i := range modules {
 		name := fmt.Sprintf("layers.%d.weight", i)
@@ -177,8 +175,7 @@ func TestShapesInOneRead(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// TestScatteredGroups reads columns of groups that are far apart: the scales between them
-// need not be in memory together.
+// TestScatteredGroups reads columns whose groups are far apart. The scales between these groups need not be in memory at the same time.
 func TestScatteredGroups(t *testing.T) {
 	const rows, columns = 2048, 1 << 15
 	index := make([]int32, columns)
@@ -196,7 +193,7 @@ func TestScatteredGroups(t *testing.T) {
 	}
 }
 
-// TestWideRows quantises a row of 2^57 columns, of which nobody has a byte.
+// TestWideRows quantises a row of 2^57 columns, which no memory can hold. Reading a result is an error.
 func TestWideRows(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("the tensor is larger than memory can be")
@@ -216,7 +213,7 @@ func TestWideRows(t *testing.T) {
 	}
 }
 
-// TestBandsOfColumns reads columns of quantised values: their rows are read once.
+// TestBandsOfColumns reads columns of a quantised tensor. The rows of the source are read once.
 func TestBandsOfColumns(t *testing.T) {
 	m := newMaker()
 	m.floats("a.weight", safetensors.BF16, 256, 512)
@@ -237,7 +234,7 @@ func TestBandsOfColumns(t *testing.T) {
 	}
 }
 
-// requireColumn reads a column of a matrix of these bytes.
+// requireColumn reads a column of a matrix whose bytes are whole, and compares it.
 func requireColumn(t *testing.T, x safetensors.Tensor, whole []byte) {
 	t.Helper()
 	column := []safetensors.Range{safetensors.All(), safetensors.Span(1, 2)}
@@ -245,8 +242,8 @@ func requireColumn(t *testing.T, x safetensors.Tensor, whole []byte) {
 	require.Equal(t, elements[byte](t, want, column...), elements[byte](t, x, column...))
 }
 
-// TestScatteredLines: columns of GPTQ whose groups are far apart read little more than their own
-// scales, not all between them.
+// TestScatteredLines: reading GPTQ columns whose groups are far apart reads little more than their own scales, and not all scales between
+// them.
 func TestScatteredLines(t *testing.T) {
 	const n, rows = 1 << 16, 2048
 	number := make([]int32, n)
@@ -265,8 +262,8 @@ func TestScatteredLines(t *testing.T) {
 	}
 }
 
-// BenchmarkDequantize makes F32 numbers of 16 M elements in memory, one layout after
-// another. Plain is the conversion of F8_E4M3 without scales.
+// BenchmarkDequantize computes the F32 numbers of 16 M elements in memory, for one layout after another. "plain" is the conversion of F8_E4M3
+// without scales.
 func BenchmarkDequantize(b *testing.B) {
 	const o, i = 4096, 4096
 	for _, c := range append([]sizedLayout{

@@ -47,8 +47,7 @@ func (l *leftOut) module(owner *module, name string, f func()) {
 	}
 }
 
-// markers returns a map of the tensors that lacks those of modules whose markers cannot be used. A
-// bias stays.
+// markers returns the tensors without those of modules whose markers cannot be used. A bias stays.
 func (l *leftOut) markers(tensors map[string]safetensors.Tensor, names []string) (map[string]safetensors.Tensor, error) {
 	strange := l.c.strange
 	if len(strange) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -32,7 +32,7 @@ func elements[T safetensors.Element](t testing.TB, x safetensors.Tensor, ranges 
 	return must(safetensors.Append[T](nil, x))
 }
 
-// dequantized returns what tensors stand for, which must not be an error.
+// dequantized returns the result of Dequantize, which must not fail.
 func dequantized[C string | []byte](t testing.TB, tensors map[string]safetensors.Tensor, config C) map[string]safetensors.Tensor {
 	t.Helper()
 	plain, err := quant.Dequantize(tensors, []byte(config))
@@ -40,7 +40,8 @@ func dequantized[C string | []byte](t testing.TB, tensors map[string]safetensors
 	return plain
 }
 
-// dequantizes checks the error of Dequantize, none if want is "". The config "" is none, too.
+// dequantizes requires that the error of Dequantize contains want, or that there is no error if want is "". If config is "", there is no
+// config.
 func dequantizes(t testing.TB, tensors map[string]safetensors.Tensor, config, want string) {
 	t.Helper()
 	var text []byte
@@ -57,7 +58,7 @@ func dequantizes(t testing.TB, tensors map[string]safetensors.Tensor, config, wa
 	require.Less(t, len(err.Error()), 1000)
 }
 
-// quantized returns tensors in a scheme, and the config, which must not be an error.
+// quantized returns the results of Quantize, which must not fail.
 func quantized(t testing.TB, tensors map[string]safetensors.Tensor, scheme quant.Scheme) (map[string]safetensors.Tensor, []byte) {
 	t.Helper()
 	q, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
@@ -65,8 +66,8 @@ func quantized(t testing.TB, tensors map[string]safetensors.Tensor, scheme quant
 	return q, config
 }
 
-// A change of a checkpoint: without removes a tensor, zeroed puts one of zeros, numbers one of
-// integers, bytesOf one of bytes.
+// A change modifies a checkpoint: without removes a tensor, zeroed adds a tensor of zeros, numbers adds one of integers, and bytesOf adds one
+// of bytes.
 type change = func(map[string]safetensors.Tensor)
 
 func without(name string) change {
@@ -109,7 +110,7 @@ func newMaker() maker {
 	return maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
 }
 
-// size returns the bytes of a tensor.
+// size returns the number of bytes of a tensor.
 func size(d safetensors.DType, shape ...int) int {
 	n := d.Bits()
 	for _, s := range shape {
@@ -123,12 +124,12 @@ func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []b
 	return b
 }
 
-// dimensions puts a shape.
+// dimensions adds a tensor that contains the shape [o,i].
 func (m maker) dimensions(name string, o, i int) {
 	m.put(name, safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
 }
 
-// random puts a tensor of random bytes.
+// random adds a tensor of random bytes, and returns the bytes.
 func (m maker) random(name string, d safetensors.DType, shape ...int) []byte {
 	b := make([]byte, size(d, shape...))
 	for i := range b {
@@ -137,7 +138,7 @@ func (m maker) random(name string, d safetensors.DType, shape ...int) []byte {
 	return m.put(name, d, b, shape...)
 }
 
-// floats puts a tensor of floats and returns what they are as F32.
+// floats adds a tensor of random floats, and returns their values as float32.
 func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 {
 	v := make([]float32, size(safetensors.U8, shape...))
 	for i := range v {
@@ -148,10 +149,10 @@ func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 
 	return must(safetensors.Append[float32](nil, m.tensors[name]))
 }
 
-// A grid is the numbers of a part, by line and position.
+// A grid returns the number of a part at a line and a position.
 type grid func(line, position int) float32
 
-// grid puts random numbers: floats, or bytes, of which those of U8 are powers of two.
+// grid adds a tensor of random numbers: floats, or bytes. Bytes of U8 represent powers of two.
 func (m maker) grid(name string, d safetensors.DType, shape ...int) grid {
 	width := 1
 	if len(shape) > 0 {
@@ -171,7 +172,7 @@ func (m maker) grid(name string, d safetensors.DType, shape ...int) grid {
 	return func(line, position int) float32 { return v[line*width+position] }
 }
 
-// codes puts codes of a few bits along lines of elements of some dtype.
+// codes adds a tensor whose elements hold codes of a few bits, which are packed along its lines.
 func (m maker) codes(name string, d safetensors.DType, bits int, number func(code int) float32, width int, lines ...int) grid {
 	words := cdiv(width*bits, d.Bits())
 	b := m.random(name, d, append(lines, words)...)
@@ -180,7 +181,7 @@ func (m maker) codes(name string, d safetensors.DType, bits int, number func(cod
 	}
 }
 
-// values puts values of 8 bits, or of E2M1 in another dtype.
+// values adds a tensor of values with 8 bits, or of E2M1 values in another dtype.
 func (m maker) values(name string, d safetensors.DType, bits, width int, lines ...int) grid {
 	if bits == 8 {
 		return m.grid(name, d, append(lines, width)...)
@@ -188,7 +189,7 @@ func (m maker) values(name string, d safetensors.DType, bits, width int, lines .
 	return m.codes(name, d, 4, e2m1, width, lines...)
 }
 
-// down puts codes down the columns of words of 32 bits.
+// down adds a tensor of 32-bit words, in which codes are packed down the columns.
 func (m maker) down(name string, bits int, number func(code int) float32, lines, width int) grid {
 	b := m.random(name, safetensors.I32, cdiv(lines*bits, 32), width)
 	return func(line, column int) float32 {
@@ -201,7 +202,7 @@ func (m maker) down(name string, bits int, number func(code int) float32, lines,
 	}
 }
 
-// index puts the group of each of n columns.
+// index adds a tensor that contains the group of each of n columns.
 func (m maker) index(name string, n, groups int) func(column int) int {
 	of := make([]int32, n)
 	for i := range of {
@@ -219,7 +220,7 @@ func offset(bits int) func(code int) float32 {
 
 func cdiv(n, d int) int { return (n + d - 1) / d }
 
-// code returns bits from a stream.
+// code returns the number in some bits of a stream, starting at bit first.
 func code(b []byte, first, bits int) int {
 	v := 0
 	for k := range bits {

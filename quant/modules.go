@@ -21,23 +21,23 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 			return tensors[e.text+".qweight"].DType() != 0 || tensors[e.text+".weight"].DType() != 0
 		})
 	}
-	left := newLeftOut(c)
-	if tensors, err = left.markers(tensors, names); err != nil {
+	omitted := newLeftOut(c)
+	if tensors, err = omitted.markers(tensors, names); err != nil {
 		return nil, nil, err
 	}
 	rest = maps.Clone(tensors)
 	for _, name := range names {
 		var m *module
-		if left.out(name, func() { m = findModule(tensors, name, c) }); m != nil {
+		if omitted.out(name, func() { m = findModule(tensors, name, c) }); m != nil {
 			modules = append(modules, m)
 			for _, p := range m.layout.parts {
 				delete(rest, m.stem+p.suffix)
 			}
 		}
 	}
-	modules = accountFor(rest, names, modules, c, left)
-	left.rest(rest, names)
-	if len(modules) == 0 && left.none && c.method != "" && !(c.shard && c.allPlain(tensors)) {
+	modules = accountFor(rest, names, modules, c, omitted)
+	omitted.rest(rest, names)
+	if len(modules) == 0 && omitted.none && c.method != "" && !(c.shard && c.allPlain(tensors)) {
 		return nil, nil, fmt.Errorf("the config specifies quant_method %s, but no tensor is quantised in one of its layouts", quote(c.named))
 	}
 	return modules, rest, nil

@@ -45,14 +45,14 @@ var strangers = []struct{ suffix, with, who string }{
 // result needs, such as the scales of inputs, and refuses those that may be parts of a quantised
 // tensor. If a refused tensor is next to a module, that module is left out, too. accountFor returns
 // the remaining modules.
-func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config, left *leftOut) []*module {
+func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config, omitted *leftOut) []*module {
 	owners := make(map[string]*module, len(modules))
 	for _, m := range modules {
 		owners[m.path()] = m
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.markers)) {
 		if owners[path] == nil {
-			left.out(path, func() {
+			omitted.out(path, func() {
 				panic(problem{fmt.Errorf("a marker specifies that %s is quantised as %s, but its tensors are not", quote(path), c.markers[path])})
 			})
 		}
@@ -67,14 +67,14 @@ func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*m
 			owner != nil && owner.ofInput(suffix, t):
 			delete(rest, name)
 		case owner == nil:
-			left.out(name, func() { checkPlain(rest, name, t, c) })
+			omitted.out(name, func() { checkPlain(rest, name, t, c) })
 		case !isBias(name, t):
-			left.module(owner, name, func() {
+			omitted.module(owner, name, func() {
 				refuse(name, "%v next to %s (%s): %w", t, quote(owner.name(values)), owner.layout.name, errors.ErrUnsupported)
 			})
 		}
 	}
-	return slices.DeleteFunc(modules, func(m *module) bool { return left.owners[m] })
+	return slices.DeleteFunc(modules, func(m *module) bool { return omitted.owners[m] })
 }
 
 // ownerOf returns the module that a tensor is next to, or below, and the rest of the tensor's name.

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOpen opens folders and files with each kind of config, also of values, scales and the
-// rest of a module that are in shards of their own.
+// TestOpen opens directories and files with each kind of config. In some, the values, the scales and the other parts of a module are in
+// different shards.
 func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		vector, file string
@@ -22,7 +22,7 @@ func TestOpen(t *testing.T) {
 	}{
 		{"gpt-oss", "config.json", nil},
 		{"modelopt-nvfp4-file", "hf_quant_config.json", map[string]string{"config.json": `{"model_type":"llama"}`}},
-		{"fp8-block-128", "", nil}, // names and dtypes alone decide
+		{"fp8-block-128", "", nil}, // names and dtypes alone determine the layout
 		{"ct-packed-4-zero-group", "config.json", nil},
 	} {
 		v := readVector(t, filepath.Join("testdata", c.vector+".safetensors"))
@@ -51,7 +51,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestOpenShard opens a file, one of several or not, that has nothing quantised, or may have.
+// TestOpenShard opens a single shard, or a file that is not a shard, in which nothing is quantised, or something may be.
 func TestOpenShard(t *testing.T) {
 	for _, c := range []struct {
 		title, file, config string
@@ -110,7 +110,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestPythonsNumbers: a config may have numbers that are no JSON.
+// TestPythonsNumbers: a config may have NaN and infinities in Python's spelling, which is not JSON.
 func TestPythonsNumbers(t *testing.T) {
 	v := readVector(t, "testdata/fp8-block-16.safetensors")
 	config := append([]byte(`{"a":[0.0,Infinity],"b":{"\\\"c\\\\":-Infinity},"d":NaN,"NaN":"\\\",Infinity",`), v.config[1:]...)
@@ -120,9 +120,9 @@ func TestPythonsNumbers(t *testing.T) {
 	require.ErrorContains(t, err, "invalid character 'I'")
 }
 
-// TestOrdinaryNames: names that some layout has are no parts of it elsewhere.
+// TestOrdinaryNames: a tensor with the name of a part is not a part if nothing else belongs to that layout.
 func TestOrdinaryNames(t *testing.T) {
-	for config, quantised := range map[string][]change{ // something must be quantised
+	for config, quantised := range map[string][]change{ // each checkpoint must have a quantised tensor, too
 		"{}":                      nil,
 		method("fp8", object{}):   {zeroed("q.weight", safetensors.F8_E4M3, 2, 2), zeroed("q.weight_scale_inv", safetensors.F32, 1, 1)},
 		method("mxfp4", object{}): {zeroed("q_blocks", safetensors.U8, 2, 1, 16), zeroed("q_scales", safetensors.U8, 2, 1)},
@@ -139,8 +139,8 @@ func TestOrdinaryNames(t *testing.T) {
 	}
 }
 
-// TestLayouts: the names of parts and of results have a layout, and plain tensors have none. Bits
-// that nothing tells are an error, as of Dequantize.
+// TestLayouts: the names of parts and of results have a layout, and plain tensors have none. If nothing determines the number of bits, that
+// is an error, as for Dequantize.
 func TestLayouts(t *testing.T) {
 	m := checkpoint(zeroed("norm.weight", safetensors.BF16, 2),
 		zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), zeroed("a.g_idx", safetensors.I32, 32))

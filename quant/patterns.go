@@ -21,9 +21,9 @@ type choice struct {
 }
 
 // find returns the settings of a module, or nil if there are none. It subtracts the steps that
-// expressions take from *left. It panics with a problem if *left becomes negative, or if Python
+// expressions take from *budget. It panics with a problem if *budget becomes negative, or if Python
 // might match differently.
-func (c *choice) find(module string, left *int64) *settings {
+func (c *choice) find(module string, budget *int64) *settings {
 	if own := c.names[module]; own != nil {
 		return own
 	}
@@ -33,9 +33,9 @@ func (c *choice) find(module string, left *int64) *settings {
 			panic(problem{fmt.Errorf("target %s: %w", quote(e.text), errPython)})
 		case e.differsFor(module):
 			panic(problem{fmt.Errorf("matching %s: %s means something else to Python: %w", quote(module), quote(e.text), errors.ErrUnsupported)})
-		case e.match(module, left):
+		case e.match(module, budget):
 			return e.settings
-		case *left < 0:
+		case *budget < 0:
 			panic(problem{fmt.Errorf("matching %s: %w", quote(module), errSteps)})
 		}
 	}
@@ -206,15 +206,15 @@ func (e *expression) differsFor(name string) bool {
 	return e.ofASCII && (name == "" || strings.ContainsFunc(name, beyond)) || e.ofLines && strings.Contains(name, "\n")
 }
 
-// match reports whether e matches a name. It subtracts its steps from *left, which becomes negative
-// if they do not suffice.
-func (e *expression) match(name string, left *int64) bool {
+// match reports whether e matches a name. It subtracts its steps from *budget. If *budget does not
+// suffice, it becomes negative.
+func (e *expression) match(name string, budget *int64) bool {
 	if e.plain {
-		*left -= 2 + int64(len(name))/16 // searching a string takes few steps
+		*budget -= 2 + int64(len(name))/16 // searching a string takes few steps
 		return strings.Contains(name, e.text)
 	}
 	now, next := []uint32{uint32(e.program.Start)}, []uint32(nil)
-	for before := rune(-1); len(now) > 0 && *left >= 0; {
+	for before := rune(-1); len(now) > 0 && *budget >= 0; {
 		r, size := rune(-1), 0 // the end of the name, which no instruction matches
 		if name != "" {
 			r, size = utf8.DecodeRuneInString(name)
@@ -236,7 +236,7 @@ func (e *expression) match(name string, left *int64) bool {
 				next = append(next, inst.Out)
 			}
 		}
-		*left -= int64(len(now))
+		*budget -= int64(len(now))
 		now, next = next, now[:0]
 		name, before = name[size:], r
 	}

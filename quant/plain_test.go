@@ -17,14 +17,14 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// TestPlainConfig: what says how weights were quantised goes, the dtype is that of the weights, and
-// everything else stays as it was, in its order.
+// TestPlainConfig: the sections that describe how weights were quantised are removed, the dtype becomes that of the weights, and everything
+// else stays unchanged, in its order.
 func TestPlainConfig(t *testing.T) {
 	section := `{"quant_method":"fp8"}`
 	for _, c := range []struct {
 		config string
 		d      safetensors.DType
-		want   string // with a line for each member; "" for the config itself
+		want   string // the members, one in each line; "" if the result is the config itself
 	}{
 		{`{"z":1,"torch_dtype":"float16","quantization_config":` + section + `,"a":{"b":[1, 2]},"<":"&"}`, safetensors.BF16, `{"z":1,"torch_dtype":"bfloat16","a":{"b":[1,2]},"<":"&"}`},
 		{`{"dtype":"float16","torch_dtype":"float16","quantization_config":{"bits":4,"group_size":64},"quantization":{"bits":4,"group_size":64}}`, safetensors.F32, `{"dtype":"float32","torch_dtype":"float32"}`},
@@ -62,7 +62,7 @@ func TestPlainConfig(t *testing.T) {
 	require.EqualError(t, errorOf(quant.PlainConfig([]byte("{}"), safetensors.I8)), "safetensors: I8 is not a dtype in which models are loaded")
 }
 
-// TestPlainConfigs: nothing that Dequantize would look at is left of the config of any vector.
+// TestPlainConfigs: for the config of each vector, the result contains nothing that Dequantize would use.
 func TestPlainConfigs(t *testing.T) {
 	for _, name := range vectorFiles(t, "[^q]*.safetensors") {
 		v := readVector(t, name)
@@ -77,7 +77,7 @@ func TestPlainConfigs(t *testing.T) {
 	}
 }
 
-// filesOf returns the files of a folder as a file system in memory.
+// filesOf returns the files of a directory as a file system in memory.
 func filesOf(t *testing.T, folder string) fstest.MapFS {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -87,7 +87,7 @@ func filesOf(t *testing.T, folder string) fstest.MapFS {
 	return fsys
 }
 
-// TestOpenFS opens in a file system what Open opens in a folder: a folder, a file, a shard alone.
+// TestOpenFS opens in a file system what Open opens in a directory: a directory, a file, a single shard.
 func TestOpenFS(t *testing.T) {
 	v := readVector(t, "testdata/ct-packed-4-zero-group.safetensors")
 	folder := t.TempDir()
@@ -121,7 +121,7 @@ func TestOpenFS(t *testing.T) {
 	require.ErrorContains(t, errorOf(quant.OpenFS(nil, ".")), "the fs.FS is nil")
 }
 
-// normShard returns a shard that has nothing quantised.
+// normShard returns a shard without quantised tensors.
 func normShard(t *testing.T) []byte {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "x.safetensors")
@@ -129,14 +129,14 @@ func normShard(t *testing.T) []byte {
 	return must(os.ReadFile(name))
 }
 
-// TestSkip: what is quantised in a layout that is not known is left out and told, with all that
-// belongs to it; the others are right.
+// TestSkip: tensors that are quantised in an unknown layout are left out, with all that belongs to them, and Skip is called. All other
+// tensors are right.
 func TestSkip(t *testing.T) {
 	good := []change{zeroed("g.weight", safetensors.F8_E4M3, 2, 2), zeroed("g.weight_scale_inv", safetensors.F32, 1, 1), zeroed("g.bias", safetensors.BF16, 2), zeroed("norm.weight", safetensors.BF16, 2)}
 	for title, c := range map[string]struct {
 		changes []change
-		left    []string // names that Skip gets
-		kept    []string // besides those of good
+		left    []string // names for which Skip is called
+		kept    []string // names in the result, in addition to those of good
 		why     string
 	}{
 		"HQQ": {[]change{zeroed("a.W_q", safetensors.U8, 2, 2), zeroed("a.scale", safetensors.F32, 2, 1), zeroed("a.zero", safetensors.F32, 2, 1), zeroed("a.bias", safetensors.F32, 2)},
@@ -152,7 +152,7 @@ func TestSkip(t *testing.T) {
 	} {
 		for _, config := range []string{method("fp8", object{}), "{}"} {
 			if title == "no scale" && config == "{}" {
-				continue // where it is plain
+				continue // there the tensor is plain
 			}
 			m := checkpoint(append(slices.Clone(good), c.changes...)...)
 			folder := t.TempDir()
@@ -187,8 +187,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestSkipMarkers: layers whose marker is not understood are left out; their tensors are not taken
-// for those of another layout.
+// TestSkipMarkers: layers whose marker cannot be used are left out. Their tensors are not mistaken for parts of another layout.
 func TestSkipMarkers(t *testing.T) {
 	layer := func(name string) []change {
 		return []change{zeroed(name+".weight", safetensors.F8_E4M3, 2, 2), zeroed(name+".weight_scale", safetensors.F32)}
@@ -213,7 +212,7 @@ func TestSkipMarkers(t *testing.T) {
 	}
 }
 
-// TestSkipErrors: what concerns a whole model stays an error, and so does a tensor that cannot be read.
+// TestSkipErrors: even with Skip, a problem of the whole model is an error, and so is a tensor that cannot be read.
 func TestSkipErrors(t *testing.T) {
 	none := quant.Opener{Skip: func(name string, why error) { require.Fail(t, name, "%v", why) }}
 	m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1))
@@ -225,7 +224,7 @@ func TestSkipErrors(t *testing.T) {
 	}
 }
 
-// A failingFS fails once, at the operation number at: Open, Stat or ReadDir.
+// A failingFS fails once, at the operation (Open, Stat or ReadDir) whose number is at.
 type failingFS struct {
 	fs.FS
 	at, seen int

@@ -21,7 +21,7 @@ import (
 
 var schemes = []quant.Scheme{quant.FP8Block, quant.FP8Channel, quant.NVFP4, quant.MXFP4, quant.Int4, quant.Int8}
 
-// TestQuantizeVectors compares with the bytes of compressed-tensors.
+// TestQuantizeVectors compares the results with the bytes that compressed-tensors writes.
 func TestQuantizeVectors(t *testing.T) {
 	for _, name := range vectorFiles(t, "quantize-*.safetensors") {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".safetensors"), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestQuantizeVectors(t *testing.T) {
 	}
 }
 
-// weightsOf returns a random checkpoint.
+// randomWeights returns a checkpoint of random weights with o rows and i columns.
 func randomWeights(r *rand.Rand, dtype safetensors.DType, o, i int) map[string]safetensors.Tensor {
 	m := maker{r, map[string]safetensors.Tensor{}}
 	m.floats("m.up_proj.weight", dtype, o, i)
@@ -51,8 +51,8 @@ func randomWeights(r *rand.Rand, dtype safetensors.DType, o, i int) map[string]s
 	return m.tensors
 }
 
-// TestQuantizeAndBack checks that Dequantize undoes Quantize up to rounding, that slices
-// of the results are the results' slices, and which tensors are left.
+// TestQuantizeAndBack checks that Dequantize undoes Quantize up to rounding, that reading a slice of a result gives a part of the whole
+// result, and which tensors stay unquantised.
 func TestQuantizeAndBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	worst := map[quant.Scheme]float64{quant.FP8Block: 0.04, quant.FP8Channel: 0.04, quant.NVFP4: 0.13, quant.MXFP4: 0.2, quant.Int4: 0.15, quant.Int8: 0.01}
@@ -87,8 +87,7 @@ func TestQuantizeAndBack(t *testing.T) {
 	}
 }
 
-// TestSharedGlobalScale: projections that are fused have the larger scale of all, for
-// which each is read once.
+// TestSharedGlobalScale: fused projections share the global scale that follows from all of them. To compute it, each is read once.
 func TestSharedGlobalScale(t *testing.T) {
 	m := newMaker()
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
@@ -106,7 +105,7 @@ func TestSharedGlobalScale(t *testing.T) {
 	require.NotEqual(t, scale["q_proj"], scale["o_proj"])
 }
 
-// TestGlobalScaleInParts: it is that of the last number, too, of more than are in memory together.
+// TestGlobalScaleInParts: the global scale depends on every number, even on the last of more numbers than are in memory at once.
 func TestGlobalScaleInParts(t *testing.T) {
 	const rows, columns = 1 << 15, 32
 	numbers := make([]float32, rows*columns)
@@ -123,7 +122,7 @@ func TestGlobalScaleInParts(t *testing.T) {
 	require.Less(t, most, uint64(32<<20), "the tensor has 64 MiB")
 }
 
-// TestFusedPartners: what cannot be quantised shares no scale.
+// TestFusedPartners: a projection that cannot be quantised shares no global scale.
 func TestFusedPartners(t *testing.T) {
 	global := func(shape ...int) float32 {
 		m := newMaker()
@@ -140,7 +139,7 @@ func TestFusedPartners(t *testing.T) {
 	}
 }
 
-// TestQuantizeRefuses: tensors that do not suit a scheme are errors if a target names them.
+// TestQuantizeRefuses: a tensor that does not suit a scheme is an error if Targets selects it.
 func TestQuantizeRefuses(t *testing.T) {
 	m := newMaker()
 	m.floats("a.weight", safetensors.BF16, 2, 100)
@@ -184,7 +183,7 @@ func TestQuantizeRefuses(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = quant.Quantize(q, quant.Recipe{Scheme: quant.Int8, Targets: only("c.weight")})
 		require.ErrorContains(t, err, ": it is quantised already; dequantise it first")
-		for name, x := range q { // whichever part is left
+		for name, x := range q { // whichever of the parts remains
 			if strings.HasPrefix(name, "c.weight_") {
 				_, _, err = quant.Quantize(map[string]safetensors.Tensor{"c.weight": m.tensors["c.weight"], name: x}, quant.Recipe{Scheme: scheme})
 				require.ErrorContains(t, err, "belongs to a quantised tensor", name)
@@ -193,8 +192,7 @@ func TestQuantizeRefuses(t *testing.T) {
 	}
 }
 
-// TestQuantizationConfig has the config of each scheme as a whole: that of the preset of
-// compressed-tensors.
+// TestQuantizationConfig compares the whole config of each scheme with that of the preset of compressed-tensors.
 func TestQuantizationConfig(t *testing.T) {
 	for scheme, want := range map[quant.Scheme]string{
 		quant.FP8Block: `"format":"float-quantized","input_activations":{"dynamic":true,"group_size":128,"num_bits":8,"strategy":"group","symmetric":true,"type":"float"},
@@ -212,7 +210,7 @@ func TestQuantizationConfig(t *testing.T) {
 	} {
 		m := newMaker()
 		for _, name := range []string{
-			// The first three are quantised. The routers are those of default_disabled_quantizers.yaml of ModelOpt 0.47.0, too.
+			// The first three are quantised. The names of routers include those in default_disabled_quantizers.yaml of ModelOpt 0.47.0.
 			"a", "x.wq.proj", "x.mlp.experts.0.up_proj",
 			"x.gate", "x.shared_expert_gate", "x.router", "wte", "wpe", "lm_head", "score", "classifier", "x.embed_tokens", "q_norm.proj", "x.LayerNorm",
 		} {
@@ -229,7 +227,7 @@ func TestQuantizationConfig(t *testing.T) {
 	}
 }
 
-// TestSingleColumn quantises rows of one number, the last of a band, too.
+// TestSingleColumn quantises rows of one number, including the last row of a band.
 func TestSingleColumn(t *testing.T) {
 	want := []float32{448, 896, -224}
 	x := must(safetensors.NewTensor(safetensors.F32, []int{3, 1}, want))
@@ -237,7 +235,7 @@ func TestSingleColumn(t *testing.T) {
 	require.Equal(t, want, elements[float32](t, dequantized(t, q, config)["a.weight"]))
 }
 
-// TestMXFP4NearTheLargest: what is finite stays finite, what is not is seen.
+// TestMXFP4NearTheLargest: finite numbers stay finite, and infinities and NaNs remain visible in the result.
 func TestMXFP4NearTheLargest(t *testing.T) {
 	for _, c := range []struct {
 		dtype       safetensors.DType
@@ -303,8 +301,8 @@ func TestModels(t *testing.T) {
 	run("compare")
 }
 
-// TestFusedExperts: weights of three dimensions stay as they are, and are named in ignore, by the
-// module and the parameter; as targets they are an error that says why.
+// TestFusedExperts: weights with three dimensions stay unchanged, and ignore contains their modules and parameters. If Targets selects one,
+// the error gives the reason.
 func TestFusedExperts(t *testing.T) {
 	m := checkpoint(
 		zeroed("l.0.mlp.experts.gate_up_proj", safetensors.BF16, 2, 128, 128), zeroed("l.0.moe.input_linear.weight", safetensors.F32, 2, 4, 128),

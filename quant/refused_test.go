@@ -43,7 +43,7 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		title, config string
 		changes       []change
-		want          string // "": it is just accepted
+		want          string // text of the error; "" if the checkpoint is accepted
 	}{
 		{"unknown method whose bits are no integer", method("exl2", object{"bits": 4.25}), nil, `quant_method "exl2" is not one of`},
 		{"bits that are no integer", method("gptq", object{"bits": 4.25}), nil, `cannot unmarshal number 4.25`},
@@ -161,7 +161,7 @@ func TestRefused(t *testing.T) {
 		{"state of half the bytes", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[2,4]}`), `shape [2,4] does not fill 8 bytes`},
 		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "no config.json specifies"},
 
-		// Settings that change the numbers, by name.
+		// Settings that change the numbers. The error names each.
 		{"rotation", method("gptq", object{"bits": 4, "rotation": "hadamard"}), nil, `the quantization_config: rotation: "hadamard": unsupported operation`},
 		{"adapter", method("gptq", object{"adapter": object{"rank": 8}}), nil, `adapter: {"rank":8}: unsupported`},
 		{"words of 16 bits", method("gptq", object{"pack_dtype": "int16"}), nil, `pack_dtype "int16", not int32`},
@@ -212,7 +212,7 @@ func TestRefused(t *testing.T) {
 		{"long name of a group", method("compressed-tensors", object{"config_groups": object{long: object{"format": "x"}}}), nil, long[:200] + `...": format "x"`},
 		{"case folding", method("fp8", object{"ignored_layers": []string{"re:(?i)[B-\U00029942]"}}), nil, `ignores case: unsupported`},
 
-		// Groups that are those of an index need it.
+		// If the config assigns groups by an index, the index must exist.
 		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), words, `tensor "a.qweight": GPTQ: the config specifies actorder or desc_act, and the index of its groups is missing`},
 		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), words, `specifies actorder or desc_act`},
 		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"-:a": object{}}}), words, `tensor "a.qweight": GPTQ: by dynamic: "-:a" it is not quantised`},
@@ -261,8 +261,8 @@ func TestRefusedIndex(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts the config of each layout at every byte, and the data of each tensor: the
-// result is read as before, or with an error.
+// TestTruncated cuts the config of each layout off at every byte, and the data of each tensor. The results are the same as before, or there is
+// an error.
 func TestTruncated(t *testing.T) {
 	for _, w := range twins(4) {
 		for n := range len(w.config) {
@@ -278,7 +278,7 @@ func TestTruncated(t *testing.T) {
 				if err == nil {
 					got, err = safetensors.Append[float32](nil, plain[w.name])
 				}
-				if err == nil { // nobody needs padding, or the scale of an input
+				if err == nil { // padding and the scales of inputs are not needed
 					requireSame(t, w.elements(), got, w.title)
 				} else {
 					require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s: %s cut at %d of %d", w.title, name, n, len(raw))
@@ -288,12 +288,12 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// An endless reader has no bytes, wherever one reads.
+// An endless reader stands for data of any size. Every read fails.
 type endless struct{}
 
 func (endless) ReadAt(p []byte, off int64) (int, error) { return 0, errors.New("no bytes") }
 
-// TestNoAllocationFromShapes opens tensors of many TiB that nobody has.
+// TestNoAllocationFromShapes opens tensors whose shapes claim many TiB.
 func TestNoAllocationFromShapes(t *testing.T) {
 	for _, shape := range [][]int{{1 << 20, 1 << 24}, {1 << 24, 1 << 20}} {
 		m := zerosOf(endless{}, "weight", safetensors.F8_E4M3, shape, "weight_scale_inv", safetensors.F32, []int{shape[0] / 128, shape[1] / 128})
@@ -304,7 +304,7 @@ func TestNoAllocationFromShapes(t *testing.T) {
 	}
 }
 
-// TestHugeResult: numbers that no tensor of F32 could hold.
+// TestHugeResult: more numbers than an F32 tensor can hold are an error.
 func TestHugeResult(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("shapes are smaller")
@@ -314,8 +314,8 @@ func TestHugeResult(t *testing.T) {
 	dequantizes(t, m, "", `tensor "a.weight": FP8 in blocks: `)
 }
 
-// FuzzDequantize: no file and no config makes Dequantize panic, and the bytes of a result are as many
-// as its shape says, at most eight for each byte of the file.
+// FuzzDequantize: no file and no config makes Dequantize panic. A result has as many bytes as its shape requires, and at most eight numbers
+// for each byte of the file.
 func FuzzDequantize(f *testing.F) {
 	for _, name := range vectorFiles(f, "[^q]*.safetensors") {
 		if info, err := os.Stat(name); err != nil || info.Size() > 20_000 {
@@ -353,12 +353,12 @@ func FuzzDequantize(f *testing.F) {
 	})
 }
 
-// TestAccepted: what is just within a rule.
+// TestAccepted: checkpoints that just satisfy a rule are accepted.
 func TestAccepted(t *testing.T) {
 	for _, c := range []struct {
 		title, config string
 		changes       []change
-		shape         []int // of the result
+		shape         []int // shape of the result
 	}{
 		{"INT8 without an order", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2)}, []int{2, 32}},
 		{"a single scale, whatever the blocks", method("fp8", object{"weight_block_size": []int{1, 1}}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32)}, []int{2, 2}},
@@ -387,8 +387,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestConv1D: the models of transformers with modules of its class Conv1D have their weights by
-// inputs. GPTQ, AWQ and bitsandbytes quantise them by outputs, as those of linear layers.
+// TestConv1D: in models of transformers with modules of its class Conv1D, these weights have a row for each input. GPTQ, AWQ and bitsandbytes
+// store them quantised with a row for each output, like the weights of linear layers.
 func TestConv1D(t *testing.T) {
 	m := newMaker()
 	for _, module := range []string{"h.0.attn.c_attn", "h.0.attn.proj"} {

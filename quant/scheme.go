@@ -110,19 +110,13 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	globals := map[string]*once[float32]{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
-		module, isWeight := strings.CutSuffix(name, ".weight")
+		module := strings.TrimSuffix(name, ".weight")
 		problem := p.refuses(name, t)
 		switch {
 		case r.Targets == nil && (problem != nil || unusual().MatchString(name)), r.Targets != nil && !r.Targets(name, t):
 			result[name] = t
-			if isWeight && len(t.Shape()) == 2 {
+			for _, module := range ignoredWith(name, t) {
 				ignore[module] = true
-			}
-			if isFused(name, t) { // a loader looks in ignore for the name of the module, or for that of the parameter
-				ignore[module] = true
-				if dot := strings.LastIndexByte(name, '.'); dot > 0 && !isWeight {
-					ignore[name[:dot]] = true
-				}
 			}
 			continue
 		case problem != nil:
@@ -140,14 +134,35 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	if len(result) == len(tensors) { // no scale was added
 		return nil, nil, r.noTarget()
 	}
-	text, err := json.Marshal(object{"quantization_config": object{
+	config, err = p.config(slices.Sorted(maps.Keys(ignore)))
+	return result, config, err
+}
+
+// ignoredWith returns the modules that the config lists as ignored if a tensor stays unquantised.
+func ignoredWith(name string, t safetensors.Tensor) []string {
+	module, isWeight := strings.CutSuffix(name, ".weight")
+	switch {
+	case isFused(name, t): // a loader looks in ignore for the name of the module, or for that of the parameter
+		if dot := strings.LastIndexByte(name, '.'); dot > 0 && !isWeight {
+			return []string{module, name[:dot]}
+		}
+		return []string{module}
+	case isWeight && len(t.Shape()) == 2:
+		return []string{module}
+	}
+	return nil
+}
+
+// config returns the JSON object with the quantization_config of a checkpoint that is quantised with p,
+// except for the modules in ignore.
+func (p preset) config(ignore []string) ([]byte, error) {
+	return json.Marshal(object{"quantization_config": object{
 		"quant_method": compressed, "format": p.format, "quantization_status": "compressed",
 		"config_groups": object{"group_0": object{
 			"targets": []string{"Linear"}, "format": p.format, "weights": p.weights, "input_activations": p.inputs, "output_activations": nil,
 		}},
-		"ignore": slices.Sorted(maps.Keys(ignore)), "kv_cache_scheme": nil, "global_compression_ratio": nil,
+		"ignore": ignore, "kv_cache_scheme": nil, "global_compression_ratio": nil,
 	}})
-	return result, text, err
 }
 
 // noTarget returns the error for a checkpoint in which there is nothing to quantise.

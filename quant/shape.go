@@ -68,11 +68,11 @@ func layWords(m *module) {
 		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*int64(bits)+31)/32 == words
 	}
 	if m.bits == 0 {
-		left := slices.DeleteFunc(slices.Clone(m.layout.sizes), func(bits int) bool { return !fits(bits) })
-		if len(left) > 1 {
-			m.fail(values, "its values have %d or %d bits; no config.json specifies which", left[0], left[1])
+		possible := slices.DeleteFunc(slices.Clone(m.layout.sizes), func(bits int) bool { return !fits(bits) })
+		if len(possible) > 1 {
+			m.fail(values, "its values have %d or %d bits; no config.json specifies which", possible[0], possible[1])
 		}
-		m.bits = append(left, 0)[0]
+		m.bits = append(possible, 0)[0]
 	}
 	if size[0] != int64(m.matrix.lines) || m.bits == 0 || !fits(m.bits) {
 		m.fail(shape, "%s at %d bits does not fill %d rows of %d words", shapetext.Of(size[:]), m.bits, m.matrix.lines, words)

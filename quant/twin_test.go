@@ -13,8 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// A twin is a random tensor of some layout, and its elements one by one, as the row of
-// the layout says.
+// A twin is a random tensor of some layout, together with a func that computes its elements one by one, as the layout defines them.
 type twin struct {
 	title   string
 	tensors map[string]safetensors.Tensor
@@ -24,19 +23,19 @@ type twin struct {
 	at      func(i []int) float32
 }
 
-// matrix says that the twin is one, and what its elements are.
+// matrix makes the twin a matrix. at returns its elements.
 func (w *twin) matrix(rows, columns int, at func(row, column int) float32) {
 	w.shape = []int{rows, columns}
 	w.at = func(x []int) float32 { return at(x[0], x[1]) }
 }
 
-// A maker of twins adds one by one.
+// A twinMaker makes twins, and collects them.
 type twinMaker struct {
 	*rand.Rand
 	all   []twin
-	times int   // what one size of each is multiplied by
-	large int   // the size that is, by its number
-	block []int // rows and columns of the blocks of all
+	times int   // factor by which one size of each twin is multiplied
+	large int   // index of that size
+	block []int // numbers of rows and columns of the blocks of all twins
 }
 
 func (t *twinMaker) add(title string, make func(m maker, w *twin)) {
@@ -53,10 +52,10 @@ func (t *twinMaker) size(n int) int {
 	return 1 + t.IntN(n)
 }
 
-// twins returns one tensor of each layout.
+// twins returns twins of every layout.
 func twins(seed uint64) []twin { return twinsOf(seed, 1) }
 
-// twinsOf returns tensors of which one size is times as large.
+// twinsOf is like twins, but multiplies one size of each twin by times.
 func twinsOf(seed uint64, times int) []twin {
 	t := &twinMaker{Rand: rand.New(rand.NewPCG(seed, 1)), times: times}
 	t.block = []int{1 + t.IntN(20), 1 + t.IntN(20)}
@@ -68,7 +67,7 @@ func twinsOf(seed uint64, times int) []twin {
 	return t.all
 }
 
-// granularity returns the shape of scales, and how many rows and columns each is for.
+// granularity returns the shape of the scales, and how many rows and columns share a scale.
 func (t *twinMaker) granularity(strategy string, o, i int) (shape []int, height, length int) {
 	switch strategy {
 	case "channel":
@@ -85,8 +84,8 @@ func (t *twinMaker) granularity(strategy string, o, i int) (shape []int, height,
 	return nil, o, i
 }
 
-// A product is a layout of values, of 8 bits or of E2M1, times scales. The scale of its inputs
-// is left out.
+// A product describes a layout in which values, of 8 bits or of E2M1, are multiplied by scales. It also has a scale of its inputs, which
+// Dequantize leaves out.
 type product struct {
 	title, config, strategy string
 	values                  string
@@ -239,7 +238,7 @@ func (t *twinMaker) integers() {
 				switch kind {
 				case "asymmetric, index":
 					weights["actorder"], group = "group", m.index("a.weight_g_idx", i, i/size)
-				case "symmetric, index of -1": // which is none
+				case "symmetric, index of -1": // an index whose elements are all -1 counts as absent
 					weights["actorder"] = "group"
 					numbers("a.weight_g_idx", slices.Repeat([]int32{-1}, i)...)(w.tensors)
 				}
@@ -259,7 +258,7 @@ func (t *twinMaker) integers() {
 	}
 }
 
-// words adds the layouts of GPTQ and AWQ, whose lines are columns.
+// words adds twins of the layouts of GPTQ and AWQ, whose lines are columns of the result.
 func (t *twinMaker) words() {
 	for _, bits := range []int{2, 3, 4, 8} {
 		for _, version := range []string{"gptq", "gptq_v2", "auto_round:auto_gptq", "auto_round", "dynamic gptq"} {
@@ -316,7 +315,7 @@ func (t *twinMaker) comfy() {
 			make(m, w)
 		})
 	}
-	for _, p := range []product{ // of the format that config is
+	for _, p := range []product{ // config is the format
 		{"FP8", "float8_e4m3fn", "scalar", "weight", safetensors.F8_E4M3, 8, "weight_scale", safetensors.F32, "input_scale"},
 		{"E5M2", "float8_e5m2", "scalar", "weight", safetensors.F8_E5M2, 8, "weight_scale", safetensors.F32, "input_scale"},
 		{"INT8", "int8_tensorwise", "scalar", "weight", safetensors.I8, 8, "weight_scale", safetensors.F32, "input_scale"},
@@ -330,7 +329,7 @@ func (t *twinMaker) comfy() {
 			p.make(t, m, w)
 		})
 	}
-	// blocked is where a scale of some columns is in the order of cuBLAS.
+	// blocked returns the index at which the order of cuBLAS has the scale of row r and column c.
 	blocked := func(r, c, columns int) int {
 		return (r/128*cdiv(columns, 4)+c/4)*512 + r%32*16 + r%128/32*4 + c%4
 	}
@@ -357,7 +356,7 @@ func (t *twinMaker) bitsAndBytes() {
 			o, i, block, outer := t.size(20), t.size(60), t.size(40), t.size(5)
 			w.config = method("bitsandbytes", object{"load_in_4bit": true})
 			storage := safetensors.U8
-			if nested { // a parameter of its own, in storage of another dtype
+			if nested { // the name is that of a parameter, and the dtype of the storage is another one
 				w.name, storage = "a.gate_up_proj", []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}[t.IntN(3)]
 				o, i = 1, cdiv(o*i, 8)*8
 			}
@@ -391,7 +390,7 @@ func (t *twinMaker) bitsAndBytes() {
 	})
 }
 
-// elements returns what the twin says of a range of each dimension.
+// elements returns all elements of the twin, in row-major order.
 func (w twin) elements() []float32 {
 	v := make([]float32, size(safetensors.U8, w.shape...))
 	for e := range v {
@@ -400,7 +399,7 @@ func (w twin) elements() []float32 {
 	return v
 }
 
-// index returns where element e is.
+// index returns the indices of element e in the dimensions.
 func (w twin) index(e int) []int {
 	i := make([]int, len(w.shape))
 	for d := len(i) - 1; d >= 0; d-- {

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// vectorFiles returns files of testdata/generate.py: those in testdata, and those of the folders
-// that the environment names.
+// vectorFiles returns the files that testdata/generate.py has made: those in testdata, and those in the directories that the environment names.
 func vectorFiles(t testing.TB, pattern string) (names []string) {
 	t.Helper()
 	for _, folder := range append(filepath.SplitList(os.Getenv("SAFETENSORS_QUANT")), "testdata") {
@@ -27,7 +26,7 @@ func vectorFiles(t testing.TB, pattern string) (names []string) {
 	return names
 }
 
-// A vector is a quantised checkpoint, and what it stands for.
+// A vector is a quantised checkpoint, together with the numbers that it represents.
 type vector struct {
 	tensors map[string]safetensors.Tensor
 	config  []byte
@@ -62,9 +61,9 @@ func requireSame(t testing.TB, want, got []float32, title string) {
 	}
 }
 
-// TestVectors compares with what the reference packages computed.
+// TestVectors compares dequantised tensors with the numbers that the reference packages computed.
 func TestVectors(t *testing.T) {
-	for _, name := range vectorFiles(t, "[^q]*.safetensors") { // not those of Quantize
+	for _, name := range vectorFiles(t, "[^q]*.safetensors") { // the other files are vectors of Quantize
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".safetensors"), func(t *testing.T) {
 			v := readVector(t, name)
 			plain := dequantized(t, v.tensors, v.config)
@@ -92,7 +91,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestLargeTwins: tensors of several tiles, of which it compares some elements.
+// TestLargeTwins compares some elements of tensors with several tiles.
 func TestLargeTwins(t *testing.T) {
 	times := 300
 	if testing.Short() {
@@ -108,7 +107,7 @@ func TestLargeTwins(t *testing.T) {
 	}
 }
 
-// TestSlices checks that slices of a result are the result's slices.
+// TestSlices checks that reading a slice of a result gives a part of the whole result.
 func TestSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for seed := range uint64(10) {
