@@ -33,12 +33,12 @@ func TestCut(t *testing.T) {
 		require.NoError(t, os.WriteFile(at, data[:len(data)/2], 0o666))
 		require.ErrorIs(t, errorOf(Open(at)), io.ErrUnexpectedEOF)
 	}
-	err := errorOf(openBytes(zipOf(t, "\x80\x02}("), "")) // the pickle in a whole archive
+	err := errorOf(openBytes(zipOf(t, "\x80\x02}("), "")) // a complete archive whose pickle is cut
 	require.ErrorAs(t, err, new(*safetensors.FormatError))
 	require.NotErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// A strictReader refuses offsets outside of its data, as files of an operating system and of an fs.FS do.
+// A strictReader refuses offsets outside of its data, like the files of an operating system and of an fs.FS.
 type strictReader struct{ *bytes.Reader }
 
 var errOutside = errors.New("an offset outside of the data")
@@ -50,8 +50,7 @@ func (s strictReader) ReadAt(p []byte, off int64) (int, error) {
 	return s.Reader.ReadAt(p, off)
 }
 
-// TestDamaged: no byte that is wrong makes an error that is not about the bytes, neither when the file is
-// opened nor when it is read.
+// TestDamaged: whichever byte is wrong, every error is a FormatError, when the file is opened and when it is read.
 func TestDamaged(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, name := range []string{"state_dict.pt", "compressed.pt"} {
@@ -59,13 +58,13 @@ func TestDamaged(t *testing.T) {
 		for range 3000 {
 			data := bytes.Clone(whole)
 			for range 1 + rng.IntN(3) {
-				data[len(data)-1-rng.IntN(rng.IntN(len(data))+1)] ^= 1 << rng.IntN(8) // most of them near the directory at the end
+				data[len(data)-1-rng.IntN(rng.IntN(len(data))+1)] ^= 1 << rng.IntN(8) // most changes are near the directory at the end
 			}
 			requireFormatError(t, data)
 		}
 	}
 
-	// The place of the 64-bit end record, which archive/zip reads from anywhere.
+	// This changes the offset of the 64-bit end record, which archive/zip reads wherever it is.
 	data := zip64(must(os.ReadFile("testdata/state_dict.pt")))
 	requireFormatError(t, data)
 	for _, place := range []uint64{1 << 63, 1<<64 - 1, 1 << 62} {

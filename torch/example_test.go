@@ -12,7 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// Open opens a file, an index, or here a folder.
+// Open opens a file, an index or, as here, a directory.
 func ExampleOpen() {
 	f, err := torch.Open("testdata/folders/one")
 	if err != nil {
@@ -27,7 +27,7 @@ func ExampleOpen() {
 	// a BF16 [2,3]
 }
 
-// A file of PyTorch is converted to safetensors.
+// This converts a file of PyTorch to safetensors.
 func ExampleOpen_convert() {
 	dir, err := os.MkdirTemp("", "torch")
 	if err != nil {

@@ -77,7 +77,7 @@ func (f *flattened) complete(err error) (*flattened, error) {
 // if it is empty.
 func (f *flattened) addEntries(v any, path string, depth int) error {
 	if depth == 0 {
-		f.refused[path] = errSelf
+		f.refused[path] = errTooDeep
 		return nil
 	}
 	m, isModule := moduleOf(v)
@@ -255,7 +255,7 @@ func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
 		return nil, notTensor(v, len(b) > 0)
 	}
 	if depth <= 0 {
-		return nil, errSelf
+		return nil, errTooDeep
 	}
 	return f.appendContainer(b, v, depth)
 }

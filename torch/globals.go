@@ -74,8 +74,8 @@ func isQuantized(class pickle.Global) bool {
 	if class == (pickle.Global{Module: "hqq.core.quantize", Name: "HQQLinear"}) {
 		return true
 	}
-	of, ofTorch := strings.CutPrefix(class.Module, "torch.")
-	return ofTorch && strings.Contains("."+of+".", ".quantized.") && strings.HasPrefix(strings.TrimPrefix(of, "ao."), "nn.") &&
+	module, ofTorch := strings.CutPrefix(class.Module, "torch.")
+	return ofTorch && strings.Contains("."+module+".", ".quantized.") && strings.HasPrefix(strings.TrimPrefix(module, "ao."), "nn.") &&
 		class.Name != "FloatFunctional" && class.Name != "FXFloatFunctional"
 }
 

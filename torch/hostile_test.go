@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zipOf returns a file of torch.save with this pickle, a storage "0" of 16 bytes, and
-// more members.
+// zipOf returns a file of torch.save with this pickle, a storage "0" of 16 bytes, and further members.
 func zipOf(t testing.TB, pickle string, more ...[2]string) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -41,8 +40,7 @@ func nums(n ...int64) string {
 	return s + "t"
 }
 
-// storageOf is a storage, tensorOf a call that makes a tensor of it, dictOf a dict
-// of it named w.
+// storageOf pickles a storage, tensorOf a call that makes a tensor of a storage, and dictOf a dict that holds a value under the key w.
 func storageOf(class, key string, numel int64) string {
 	return "(" + str("storage") + "c" + class + "\n" + str(key) + str("cpu") + num(numel) + "tQ"
 }
@@ -51,10 +49,10 @@ func tensorOf(storage string, offset int64, shape, strides string) string {
 	return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + num(offset) + shape + strides + "\x89}tR"
 }
 
-// whole4 is a tensor of all four elements of the storage.
+// whole4 is a pickled tensor with all four elements of the storage.
 var whole4 = tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
 
-// entries is a dict of keys and values.
+// entries pickles a dict of keys and values.
 func entries(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
 
 func dictOf(v string) string { return "\x80\x02}" + str("w") + v + "s." }
@@ -116,7 +114,7 @@ func TestHostilePickle(t *testing.T) {
 		"negative dimension":          {dictOf(tensorOf(s, 0, nums(-1), nums(1))), "dimension 0 has size -1"},
 		"strides missing":             {dictOf(tensorOf(s, 0, nums(4), nums())), "0 strides for 1 dimensions"},
 		"expanded to an overflow":     {dictOf(tensorOf(s, 0, nums(1<<30, 1<<30, 1<<30), nums(0, 0, 0))), "its size overflows 64 bits"},
-		"too large together":          {"\x80\x02" + entries(str("a"), large, str("b"), large, str("c"), large) + ".", `tensor "c": F32 [134217728] is too large for this file`}, // a and b are not
+		"too large together":          {"\x80\x02" + entries(str("a"), large, str("b"), large, str("c"), large) + ".", `tensor "c": F32 [134217728] is too large for this file`}, // a and b alone are not too large
 		"expanded to terabytes":       {dictOf(tensorOf(s, 0, nums(1<<20, 1<<20), nums(0, 0))), "its tensors repeat the same data too often"},
 		"expanded dimension overflow": {dictOf(tensorOf(s, 0, nums(1<<30, 0), nums(1<<62, 0))), "its strides overflow"},
 		"long key of a storage":       {dictOf(tensorOf(strings.Replace(s, str("0"), "X\xe9\x03\x00\x00"+strings.Repeat("0", 1001), 1), 0, nums(4), nums(1))), "a storage whose class, key, device or size is invalid"},
@@ -128,7 +126,7 @@ func TestHostilePickle(t *testing.T) {
 	}
 }
 
-// refusal returns the error of a file, or of an entry that is left out.
+// refusal returns the error of opening a file, or the reason why an entry is left out.
 func refusal(data []byte) error {
 	c, err := openBytes(data, "")
 	if err == nil {
@@ -138,18 +136,17 @@ func refusal(data []byte) error {
 	return err
 }
 
-// TestBombs: small pickles that stand for much, and cyclic ones. A module in many places, of which
-// little is entries, is not looked through without bound; nor are the names that it leaves out, for
-// each buffer.
+// TestBombs opens small pickles that would expand to much, and cyclic ones. If a module with few entries is referenced many times, the
+// search through it is bounded, and so is the search through the names of the buffers that it leaves out.
 func TestBombs(t *testing.T) {
-	laughs := "]q\x000" // a list of ten of the list before, 200 levels deep
+	laughs := "]q\x000" // each list contains the list before ten times, 200 levels deep
 	for range 200 {
 		laughs += "](h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00eq\x000"
 	}
 	laughs += "h\x00"
 	deepTuples := "N" + strings.Repeat("\x85", 1_000_000)
 	deepDicts := "}q\x00" + strings.Repeat("}"+str("a")+"h\x00sq\x00", 100_000)
-	dicts := "}q\x000" // a dict of forty times the dict before, 200 levels deep
+	dicts := "}q\x000" // each dict contains the dict before forty times, 200 levels deep
 	for range 200 {
 		dicts += "}("
 		for i := range 40 {
@@ -163,7 +160,7 @@ func TestBombs(t *testing.T) {
 			str("_non_persistent_buffers_set"), "\x8f("+without+"\x90") + "bq\x000](" + strings.Repeat("h\x00", places) + "e."
 	}
 	one := entries(str("w"), whole4)
-	// 20,000 modules of one state, in which a set of 100,000 names (0) or a dict as large (1) can be.
+	// 20,000 modules share one state, which has a set of 100,000 names (0) or a dict with as many entries (1).
 	shared := func(state string) string {
 		var names, parameters strings.Builder
 		for i := range 100_000 {
@@ -194,16 +191,16 @@ func TestBombs(t *testing.T) {
 			require.Less(t, testplatform.Allocated(func() { require.ErrorContains(t, errorOf(openBytes(data, "")), test.want) }), uint64(1<<30))
 		})
 	}
-	// The key of a user follows a cycle as far as it is long, and no further.
+	// A key of the user may lead through a cycle. The search ends with the key.
 	require.ErrorContains(t, errorOf(openBytes(zipOf(t, "\x80\x02}q\x00"+str("a")+"h\x00s."), strings.Repeat("a.", 20)+"b")), "there is no ")
 }
 
-// legacyOf returns a legacy file of these pickles and this data.
+// legacyOf returns a legacy file with these pickles and this data.
 func legacyOf(object, keys, data string) []byte {
 	return []byte("\x80\x02\x8a\x0a" + string(legacyMagic) + ".\x80\x02M\xe9\x03.\x80\x02}." + object + keys + data)
 }
 
-// TestHostileLegacy: legacy files whose storages or views lie are refused, with the reason.
+// TestHostileLegacy: legacy files with false descriptions of storages or views are refused, with the reason.
 func TestHostileLegacy(t *testing.T) {
 	s := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(1) + "NtQ"
 	object := dictOf(tensorOf(s, 0, nums(1), nums(1)))
@@ -259,7 +256,7 @@ func TestEverySmallChange(t *testing.T) {
 	}
 }
 
-// readSome opens a file and reads the first bytes of its tensors.
+// readSome opens a file, and reads the first bytes of its tensors.
 func readSome(data []byte) {
 	c, err := openBytes(data, "")
 	if err != nil {
@@ -287,7 +284,7 @@ func FuzzPickle(f *testing.F) {
 	f.Add([]byte(dictOf(tensorOf(s, 0, nums(2, 2), nums(1, 2)))))
 	f.Add([]byte("\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94K\x01\x8c\x01b\x94G?\xf0\x00\x00\x00\x00\x00\x00u."))
 	for _, name := range must(filepath.Glob("testdata/*.pt")) {
-		if r, err := zip.OpenReader(name); err == nil { // not legacy
+		if r, err := zip.OpenReader(name); err == nil { // the file is not a legacy file
 			for _, member := range must(fs.Glob(r, "*/data.pkl")) {
 				f.Add(must(fs.ReadFile(r, member)))
 			}
@@ -306,7 +303,7 @@ func FuzzPickle(f *testing.F) {
 	})
 }
 
-// TestOtherReaders: files of which torch.load reads other weights than the obvious ones are refused.
+// TestOtherReaders: a file from which torch.load would read other weights than this package is refused.
 func TestOtherReaders(t *testing.T) {
 	one := dictOf(whole4)
 	second := [2]string{"a/data/1", "fedcba9876543210"}

@@ -187,12 +187,12 @@ type padded struct {
 }
 
 func (p padded) ReadAt(b []byte, off int64) (int, error) {
-	held := max(0, min(int64(len(b)), p.size-off))
-	if held > 0 {
-		if n, err := p.r.ReadAt(b[:held], off); n < int(held) {
+	stored := max(0, min(int64(len(b)), p.size-off))
+	if stored > 0 {
+		if n, err := p.r.ReadAt(b[:stored], off); n < int(stored) {
 			return n, err
 		}
 	}
-	clear(b[held:])
+	clear(b[stored:])
 	return len(b), nil
 }

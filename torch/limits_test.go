@@ -22,8 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deflatedZip returns a file of torch.save whose members are compressed: a pickle and
-// a storage "0" of zeros.
+// deflatedZip returns a file of torch.save whose members are compressed: a pickle, and a storage "0" that consists of size zero bytes.
 func deflatedZip(t testing.TB, pickle string, size int) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -37,7 +36,7 @@ func deflatedZip(t testing.TB, pickle string, size int) []byte {
 	return b.Bytes()
 }
 
-// manyOf returns n times the same value, under other names, named a dict of that.
+// manyOf returns n entries of a dict with different keys and the same value. named returns a pickle of a dict with these entries.
 func manyOf(n int, value string) (s string) {
 	for i := range n {
 		s += str(fmt.Sprint(i)) + value
@@ -47,11 +46,11 @@ func manyOf(n int, value string) (s string) {
 
 func named(n int, value string) string { return "\x80\x02" + entries(manyOf(n, value)) + "." }
 
-// TestSharedByMemo: what the memo holds once cannot be copied without bound, whichever
-// opcode does it. The files take some kilobytes.
+// TestSharedByMemo: a value that the memo holds once cannot be copied without bound, whichever opcode copies it. The files have some
+// kilobytes.
 func TestSharedByMemo(t *testing.T) {
 	const million = 1 << 20
-	put := func(v string) string { return v + "q\x000" } // in the memo, off the stack
+	put := func(v string) string { return v + "q\x000" } // stores v in the memo, and removes it from the stack
 	ones := put("(" + strings.Repeat("K\x01", million) + "t")
 	pairs := put("](" + strings.Repeat("N\x85", million) + "e")
 	pair := put("]q\x01(" + "K\x01K\x02\x86q\x02" + strings.Repeat("h\x02", million) + "e")
@@ -76,14 +75,14 @@ func TestSharedByMemo(t *testing.T) {
 			require.Less(t, len(data), 20<<10)
 			var err error
 			require.Less(t, testplatform.Allocated(func() { err = refusal(data) }), uint64(500<<20))
-			if test.want != "" { // else what it says does not matter
+			if test.want != "" { // otherwise the text of the error does not matter
 				require.ErrorContains(t, err, test.want)
 			}
 		})
 	}
 }
 
-// TestSharedText: metadata of a text that the memo holds once ends at the limit, too.
+// TestSharedText: the limit on metadata also holds if the memo holds its text only once.
 func TestSharedText(t *testing.T) {
 	text := strings.Repeat("a", maxText/2+1)
 	for name, value := range map[string]any{
@@ -95,7 +94,7 @@ func TestSharedText(t *testing.T) {
 	}
 }
 
-// TestSharedShape: the dimensions of a tensor count, however they were stored.
+// TestSharedShape: the dimensions of each tensor count, even if tensors share a shape in the memo.
 func TestSharedShape(t *testing.T) {
 	ones := make([]int64, maxRank)
 	text := "\x80\x02" + tensorOf(storageOf(float4, "0", 4), 0, nums(ones...), nums(ones...))
@@ -118,9 +117,8 @@ func TestMetadataNumbers(t *testing.T) {
 	}, f.metadata)
 }
 
-// TestPackedStorage: of a compressed storage that packs better than weights can, no more than
-// 256 MiB are unpacked into memory, and all tensors of it together take only as much time as
-// the size of the file explains.
+// TestPackedStorage: a compressed storage above 256 MiB is refused if it packs better than weights can. The time that all tensors of a storage
+// take together is limited by the size of the file.
 func TestPackedStorage(t *testing.T) {
 	open := func(size int, pickle func(storage string) string) (*held, error) {
 		return openBytes(deflatedZip(t, pickle(storageOf("torch\nByteStorage", "0", int64(size))), size), "")
@@ -144,7 +142,7 @@ func TestPackedStorage(t *testing.T) {
 	require.ErrorContains(t, err, "too large for this file: its tensors repeat the same data too often")
 }
 
-// virtual is a file of zeros after its head. It counts the reads, and the bytes that are read.
+// A virtual file consists of its head, and of zeros after it. It counts the reads, and the bytes that are read.
 type virtual struct {
 	head  []byte
 	size  int64
@@ -166,7 +164,7 @@ func (v *virtual) ReadAt(p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
-// newVirtual returns a legacy file of one tensor with this storage.
+// newVirtual returns a legacy file with one tensor, whose storage has this number of elements.
 func newVirtual(elements int64, shape, strides string) *virtual {
 	s := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(elements) + "NtQ"
 	object := dictOf(tensorOf(s, 0, shape, strides))
@@ -186,8 +184,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	require.EqualValues(t, 70, v.read.Load())
 }
 
-// TestTransposedMemory writes a transposed tensor of 256 MiB: its matrix is held once, and
-// read once.
+// TestTransposedMemory writes a transposed tensor of 256 MiB. Its matrix is read once, and is in memory once.
 func TestTransposedMemory(t *testing.T) {
 	const side = 8 << 10
 	v := newVirtual(side*side, nums(side, side), nums(1, side))
@@ -199,9 +196,8 @@ func TestTransposedMemory(t *testing.T) {
 	require.Less(t, v.read.Load(), int64(5*side*side))
 }
 
-// TestFarApart: elements that are far apart, and repeated, are read without what is between them,
-// and once, into a buffer of fixed size. The storages are claimed, up to 2⁵⁹ bytes. Windows that overlap are
-// read at once.
+// TestFarApart: elements that are far apart are read without the bytes between them, and repeated elements are read once, into a buffer of
+// fixed size. The storages claim up to 2⁵⁹ bytes. Windows that overlap are read in one call.
 func TestFarApart(t *testing.T) {
 	const rows, columns = 24 << 10, 4000
 	n := int64(1 << 57)
@@ -211,14 +207,14 @@ func TestFarApart(t *testing.T) {
 	for name, test := range map[string]struct {
 		elements       int64
 		shape, strides string
-		want           int64 // bytes of the elements that are read
-		calls          int64 // number of reads; 0: any
+		want           int64 // number of bytes that are read
+		calls          int64 // number of reads; 0 if any number is right
 	}{
 		"two":      {n, nums(2, 2), nums(n-2, 0), 2 * 4, 0},
 		"four":     {n, nums(2, 2, 2, 2), nums(n/2, 0, n/4, 0), 4 * 4, 0},
 		"overlap":  {n, nums(3, 2, 2), nums(n/4, n/4, 0), 6 * 4, 0},
 		"expanded": {rows * columns, nums(rows, 4), nums(columns, 0), rows * 4, 0},
-		"repeated": {n, nums(256, 2, 64<<10), nums(0, n-2, 0), 2 * 4 * 128, 0}, // once for each MiB of the result
+		"repeated": {n, nums(256, 2, 64<<10), nums(0, n-2, 0), 2 * 4 * 128, 0}, // the elements are read once for each MiB of the result
 		"nearer":   {n, nums(64<<10, 2), nums(0, 64<<10), 2 * 4, 0},
 		"windows":  {n, nums(3, 200, 300), nums(30_000, 100, 1), 4 * (2*30_000 + 199*100 + 300), 1},
 	} {
@@ -240,8 +236,7 @@ func TestFarApart(t *testing.T) {
 	}
 }
 
-// TestJSONText: texts in metadata count with the length that they have as JSON, and long ones are as
-// json.Marshal writes them.
+// TestJSONText: texts in metadata count with the length that they have as JSON. appendText writes long texts as json.Marshal does.
 func TestJSONText(t *testing.T) {
 	for _, text := range []string{"", "a\"b\\c\n\r\t\b\f\x00\x1f\x7f<>&", "\u2028\u2029é€𝄞", strings.Repeat("é€𝄞<a", 100_000)} {
 		want := must(json.Marshal(text))
@@ -254,8 +249,7 @@ func TestJSONText(t *testing.T) {
 	}), uint64(200<<20))
 }
 
-// TestOneOperation: the files of an index have one budget of text, and a large pickle is read when no
-// other one is.
+// TestOneOperation: the files of an index share one budget of text, and a large pickle is read only while no other pickle is read.
 func TestOneOperation(t *testing.T) {
 	files := fstest.MapFS{}
 	weights := []string{}
@@ -302,8 +296,7 @@ func TestOneOperation(t *testing.T) {
 	all.Wait()
 }
 
-// TestDepthOfCount: tensors are counted, and dicts with tensors found, down to a depth, below which no
-// container is looked into.
+// TestDepthOfCount: tensors are counted, and dicts with tensors are found, down to a maximum depth. Containers below it are not searched.
 func TestDepthOfCount(t *testing.T) {
 	value := any(&tensor{})
 	dicts := any(&pickle.Dict{Entries: []pickle.Entry{{Key: "w", Value: value}}})
@@ -323,7 +316,7 @@ func TestDepthOfCount(t *testing.T) {
 	}
 }
 
-// TestTextLimit: names and metadata may have as many bytes as the limit, and not one more.
+// TestTextLimit: names and metadata may have exactly as many bytes as the limit.
 func TestTextLimit(t *testing.T) {
 	o := newOperation()
 	require.NoError(t, o.charge(maxText))
@@ -339,7 +332,7 @@ func TestTextLimit(t *testing.T) {
 	}
 }
 
-// TestLongKeys: a key of fewer than maxPath bytes, without its dots, is suggested.
+// TestLongKeys: Keys lists a key only if it has fewer than maxPath bytes, not counting the last dot.
 func TestLongKeys(t *testing.T) {
 	long := func(n int) string {
 		return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) + strings.Repeat("k", n)
@@ -350,10 +343,10 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// TestTurns: a pickle of up to a megabyte takes one turn of several, a larger one all of them. Of a
-// legacy file, the whole file counts, because its pickles can be as large. A turn ends with its session.
+// TestTurns: a pickle of up to a megabyte takes one of several slots, and a larger one takes all of them. For a legacy file, the size of the
+// file counts, because its pickles may be that large. The slots are free again when the session is closed.
 func TestTurns(t *testing.T) {
-	padded := func(size int) string { // a pickle of this size
+	padded := func(size int) string { // returns a pickle of this size
 		p := dictOf(whole4)
 		return p + strings.Repeat("\x00", size-len(p))
 	}
@@ -381,8 +374,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPickleLimit: a pickle may have as many bytes as the limit, and not one more. It is read through a
-// buffer of fixed size.
+// TestPickleLimit: a pickle may have exactly as many bytes as the limit. It is read through a buffer of fixed size.
 func TestPickleLimit(t *testing.T) {
 	for more, want := range []string{"", "a pickle of 100000001 bytes, more than 100000000"} {
 		var b bytes.Buffer

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zipped returns the files of a folder as a zip archive, whose files are no io.ReaderAts.
+// zipped returns the files of a directory as a zip archive, whose files do not implement io.ReaderAt.
 func zipped(t *testing.T, dir string) fs.FS {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -33,8 +33,8 @@ func zipped(t *testing.T, dir string) fs.FS {
 	return r
 }
 
-// TestFolders opens folders and files that PyTorch wrote, in the operating system, in an fs.FS
-// and in one whose files are read into memory.
+// TestFolders opens directories and files that PyTorch wrote: in the operating system, in an fs.FS, and in an fs.FS whose files are read into
+// memory.
 func TestFolders(t *testing.T) {
 	const folders = "testdata/folders"
 	for name, want := range map[string]string{
@@ -72,8 +72,7 @@ func TestFolders(t *testing.T) {
 	require.ErrorContains(t, err, `pytorch_model-00002-of-00002.bin: entry "complex": safetensors has no dtype for torch.complex128`)
 }
 
-// TestSkipInBrokenIndex: an index that is refused stays refused, even if entries of its files were
-// skipped.
+// TestSkipInBrokenIndex: an index that breaks a rule is refused, even if entries of its files were skipped.
 func TestSkipInBrokenIndex(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/folders/shards")))
@@ -86,7 +85,7 @@ func TestSkipInBrokenIndex(t *testing.T) {
 	require.Equal(t, []string{"complex"}, skipped)
 }
 
-// TestFindModel: which file of a folder is opened.
+// TestFindModel: which file of a directory is opened.
 func TestFindModel(t *testing.T) {
 	for name, test := range map[string]struct {
 		files []string
@@ -135,8 +134,7 @@ func TestFindModel(t *testing.T) {
 	}
 }
 
-// TestOtherKinds: a file that torch.save did not make is named by its kind, and by the package that
-// opens it.
+// TestOtherKinds: the error for a file that torch.save did not make names the kind of the file, and the package that opens it.
 func TestOtherKinds(t *testing.T) {
 	var saved bytes.Buffer
 	require.NoError(t, safetensors.Write(&saved, nil, map[string]string{"format": "pt"}))
@@ -158,7 +156,7 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
-// TestIndexRules: an index obeys the rules of those of safetensors, that of a variant, too.
+// TestIndexRules: an index must obey the rules for indexes of safetensors. The same holds for the index of a variant.
 func TestIndexRules(t *testing.T) {
 	data := zipOf(t, dictOf(whole4))
 	many := make(map[string]string)
@@ -196,7 +194,7 @@ func TestIndexRules(t *testing.T) {
 	}
 }
 
-// TestErrors: an error names file, dict and tensor, and whose fault it is.
+// TestErrors: an error names file, dict and tensor. It is a FormatError only if the bytes are at fault.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	beyond := tensorOf(storageOf(float4, "0", 4), 1, nums(4), nums(1))
@@ -208,7 +206,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorAs(t, err, &broken)
 	require.Equal(t, "w", broken.Tensor)
 
-	_, err = Opener{Key: "ema"}.Open(name) // the argument is at fault
+	_, err = Opener{Key: "ema"}.Open(name) // not a FormatError, because the key is at fault
 	require.EqualError(t, err, "safetensors: open "+name+`: there is no "ema"; a key selects one of "model" (1 tensor)`)
 	require.False(t, errors.As(err, &broken))
 
@@ -227,7 +225,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorAs(t, errorOf(Keys(strings.NewReader("abc"), 3)), &broken)
 }
 
-// A failing reader fails after some reads.
+// A failing reader fails after a number of reads.
 type failing struct {
 	io.ReaderAt
 	left atomic.Int64
@@ -242,7 +240,7 @@ func (f *failing) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// TestFailingReader: an error of the reader is never one of the bytes, whichever read fails.
+// TestFailingReader: whichever read fails, an error of the reader never becomes a FormatError.
 func TestFailingReader(t *testing.T) {
 	for _, name := range []string{"state_dict.pt", "compressed.pt", "legacy.pt", "big_endian.pt", "module.pt"} {
 		data := must(os.ReadFile(filepath.Join("testdata", name)))
@@ -264,8 +262,7 @@ func TestFailingReader(t *testing.T) {
 	}
 }
 
-// TestOnlyDict: without a key, the only dict that holds tensors is taken, however deep it is;
-// never one of two.
+// TestOnlyDict: without a key, the only dict that holds tensors is taken, however deep it is nested. If there are two, neither is taken.
 func TestOnlyDict(t *testing.T) {
 	w := whole4
 	for name, test := range map[string]struct{ pickle, want string }{
@@ -278,15 +275,14 @@ func TestOnlyDict(t *testing.T) {
 		"two":          {entries(str("a"), entries(str("w"), w), str("b"), entries(str("w"), w)), `no tensors at the top level; a key selects one of "a" (1 tensor), "b" (1 tensor)`},
 		"top level":    {entries(str("a"), entries(str("w"), w), str("v"), w), "= a.w v"},
 		"none":         {entries(str("a"), entries()), "no dict in it holds tensors"},
-		"of pairs":     {"ccollections\nOrderedDict\n](U\x01w" + w + "\x86e\x85R", "= w"}, // and strings that are bytes, by Python 2
+		"of pairs":     {"ccollections\nOrderedDict\n](U\x01w" + w + "\x86e\x85R", "= w"}, // pairs with strings that Python 2 wrote as bytes
 		"only another": {entries(str("a"), entries(str("w"), "csome\nclass\n)\x81")), "no dict in it holds tensors"},
 	} {
 		t.Run(name, func(t *testing.T) { requireNames(t, test.pickle, test.want) })
 	}
 }
 
-// TestAmbiguous: two entries of one name are an error where either may be meant, even if one of
-// them would be skipped.
+// TestAmbiguous: two entries with the same name are an error if either may be meant, even if one of them would be skipped.
 func TestAmbiguous(t *testing.T) {
 	w := whole4
 	v := tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))
@@ -315,7 +311,7 @@ func TestAmbiguous(t *testing.T) {
 	}
 }
 
-// TestModules: what makes an object a module, and what its state is.
+// TestModules: which objects count as modules, and which entries their state_dict has.
 func TestModules(t *testing.T) {
 	w := whole4
 	module := func(items ...string) string { return "cm\nNet\n)\x81" + entries(items...) + "b" }
@@ -371,7 +367,7 @@ func TestModules(t *testing.T) {
 	require.NoFileExists(t, "executed")
 }
 
-// TestMemory: an open file of many small tensors takes at most ten bytes for each of its own.
+// TestMemory: an open file of many small tensors takes at most ten bytes of memory for each byte of the file.
 func TestMemory(t *testing.T) {
 	var items strings.Builder
 	items.WriteString("\x80\x02}(")

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPadded: a padded reader returns the bytes of its reader, and zeros for those beyond, wherever
-// a read starts.
+// TestPadded: wherever a read starts, a padded reader returns the bytes of its reader, and zeros beyond their end.
 func TestPadded(t *testing.T) {
 	want := []byte{1, 2, 3, 0, 0, 0}
 	p := padded{bytes.NewReader(want[:3]), 3}

@@ -29,19 +29,8 @@ func openRank(r io.ReaderAt, size int64, key string) (*rankfile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := choose(top, key)
-	inner := ""
-	if key == "" {
-		const model = "model" // the key that dinov2, torchtitan and others use
-		switch of, other := choose(top, model); {
-		case err != nil && other != nil:
-			return nil, err
-		case err != nil:
-			d = of
-		case other == nil && d.key != model:
-			inner = model
-		}
-	} else if err != nil {
+	d, inner, err := chooseOfRank(top, key)
+	if err != nil {
 		return nil, err
 	}
 	f, err := flatten(d, s.operation)
@@ -70,18 +59,39 @@ func openRank(r io.ReaderAt, size int64, key string) (*rankfile.File, error) {
 	return opened, nil
 }
 
+// chooseOfRank returns the dict that key selects from the file of a rank. If key is empty and several
+// dicts hold tensors, it selects the dict "model". inner is the key of a dict in the selected one that is
+// probably the model itself, or "".
+func chooseOfRank(top any, key string) (d dict, inner string, err error) {
+	const model = "model" // the key that dinov2, torchtitan and others use
+	d, err = choose(top, key)
+	if key != "" {
+		return d, "", err
+	}
+	inModel, missing := choose(top, model)
+	switch {
+	case err != nil && missing != nil:
+		return d, "", err
+	case err != nil:
+		return inModel, "", nil
+	case missing == nil && d.key != model:
+		return d, model, nil
+	}
+	return d, "", nil
+}
+
 // localTensors returns one of the parts' local tensors for each storage, so that all storages are
 // found in one call. It visits each value once, however deep it is nested.
 func localTensors(f *flattened) map[string]*tensor {
 	all := make(map[string]*tensor)
 	seen := make(map[any]bool)
-	var left []any
+	var unvisited []any
 	for _, part := range f.parts {
-		left = append(left, part)
+		unvisited = append(unvisited, part)
 	}
-	for len(left) > 0 {
-		v := left[len(left)-1]
-		left = left[:len(left)-1]
+	for len(unvisited) > 0 {
+		v := unvisited[len(unvisited)-1]
+		unvisited = unvisited[:len(unvisited)-1]
 		id := v
 		switch v := v.(type) {
 		case *tensor:
@@ -101,15 +111,15 @@ func localTensors(f *flattened) map[string]*tensor {
 		seen[id] = true
 		switch v := v.(type) {
 		case pickle.Tuple:
-			left = append(left, v...)
+			unvisited = append(unvisited, v...)
 		case *pickle.List:
-			left = append(left, v.Items...)
+			unvisited = append(unvisited, v.Items...)
 		case *pickle.Dict:
 			for _, e := range v.Entries {
-				left = append(left, e.Value)
+				unvisited = append(unvisited, e.Value)
 			}
 		case *pickle.Object:
-			left = append(left, v.State, v.Args)
+			unvisited = append(unvisited, v.State, v.Args)
 		}
 	}
 	return all

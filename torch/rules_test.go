@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestViewsOfStorages: a storage may be a part of another one, as in old files, if it lies within that.
+// TestViewsOfStorages: in old files, a storage may be a view of another one. It must lie within that one.
 func TestViewsOfStorages(t *testing.T) {
 	open := func(view string, offset int64, n int64) (*held, error) {
 		s := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(4) + view + "tQ"
@@ -47,7 +47,7 @@ func TestViewsOfStorages(t *testing.T) {
 	} {
 		require.ErrorContains(t, errorOf(open(bad, 0, 1)), "a storage whose view is invalid", "%q", bad)
 	}
-	// The elements of another dtype may be those of a view only if they are as wide.
+	// The elements of a view may have another dtype only if that has the same width.
 	other := func(storage, dtype string, offset int64) error {
 		s := "(" + str("storage") + "ctorch\n" + storage + "\n" + str("0") + str("cpu") + num(4) + view(str("v"), offset, 1) + "tQ"
 		return refusal(zipOf(t, dictOf("ctorch._utils\n_rebuild_tensor_v3\n("+s+num(0)+nums(1)+nums(1)+"\x89}ctorch\n"+dtype+"\ntR")))
@@ -57,7 +57,7 @@ func TestViewsOfStorages(t *testing.T) {
 	require.ErrorContains(t, other("FloatStorage", "int16", 1), "a view of a storage of other elements than torch.int16")
 }
 
-// TestArguments: what the functions that make tensors and parameters may be called with.
+// TestArguments: which arguments the functions that make tensors and parameters accept.
 func TestArguments(t *testing.T) {
 	s := storageOf(float4, "0", 4)
 	with := func(extra string) string { return strings.TrimSuffix(whole4, "tR") + extra + "tR" }
@@ -71,7 +71,7 @@ func TestArguments(t *testing.T) {
 	for v, want := range map[string]string{
 		with("N"):                            "",
 		with("}"):                            "",
-		with(entries(str("conj"), "\x89")):   `the bit "conj"`, // PyTorch asks whether the key is there
+		with(entries(str("conj"), "\x89")):   `the bit "conj"`, // PyTorch only checks whether the key exists
 		with(num(1)):                         "an int instead of the metadata of a tensor",
 		with(entries(str("neg"), "\x88")):    `the tensor has the bit "neg"`,
 		tensorOf(s, 0, nums(4), "]"):         "its strides: a list of 0 instead of a tuple of integers",
@@ -109,7 +109,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestPairs: 4-bit floats that torch stores in pairs are read also where the pairs of a row are apart.
+// TestPairs: 4-bit floats, which PyTorch stores in pairs, are read even if the pairs of a row are not adjacent.
 func TestPairs(t *testing.T) {
 	pairs := func(shape, strides string) string {
 		return "ctorch._utils\n_rebuild_tensor_v3\n(" + storageOf("torch.storage\nUntypedStorage", "0", 16) + num(0) + shape + strides + "\x89}ctorch\nfloat4_e2m1fn_x2\ntR"
@@ -121,7 +121,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestAdviceOnKeys: the error for a key lists ten dicts and counts the others, or says that no key is needed.
+// TestAdviceOnKeys: the error for an invalid key lists ten dicts and the number of the others, or says that no key is needed.
 func TestAdviceOnKeys(t *testing.T) {
 	open := func(n int) error {
 		var dicts []string
@@ -141,7 +141,7 @@ func TestAdviceOnKeys(t *testing.T) {
 	require.ErrorContains(t, errorOf(openBytes(zipOf(t, "\x80\x02}."), "x")), "no dict in it holds tensors")
 }
 
-// TestFolderName: the folder of an archive has a name of up to 1,000 bytes.
+// TestFolderName: the name of the folder in an archive may have up to 1,000 bytes.
 func TestFolderName(t *testing.T) {
 	for n, want := range map[int]string{1000: "", 1001: "a zip archive whose folder has a name of 1001 bytes"} {
 		err := refusal(zipIn(t, strings.Repeat("n", n)))
@@ -164,12 +164,12 @@ func zipIn(t *testing.T, folder string) []byte {
 	return b.Bytes()
 }
 
-// unlistable is a file system whose folders cannot be listed.
+// unlistable is a file system whose directories cannot be listed.
 type unlistable struct{ fs.FS }
 
 func (unlistable) ReadDir(string) ([]fs.DirEntry, error) { return nil, errFailing }
 
-// TestFolderErrors: an error of a folder or an index names it.
+// TestFolderErrors: an error about a directory or an index names it.
 func TestFolderErrors(t *testing.T) {
 	fsys := fstest.MapFS{"dir/README.md": {}}
 	require.ErrorContains(t, errorOf(OpenFS(fsys, "dir")), "safetensors: open dir: no file of PyTorch in it")

@@ -325,7 +325,8 @@ func (c *contained) dicts(top any, nested bool) iter.Seq[dict] {
 	}
 }
 
-// maxPath is the largest number of bytes in a key that an error suggests.
+// maxPath limits the keys that Keys returns and that errors suggest: they have fewer bytes than this, not
+// counting the last dot.
 const maxPath = 1000
 
 func tensors(n int) string {
@@ -343,5 +344,5 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// errSelf reports that a container is nested too deeply.
-var errSelf = errors.New("it is nested too deeply, or contains itself")
+// errTooDeep reports that a container is nested too deeply.
+var errTooDeep = errors.New("it is nested too deeply, or contains itself")

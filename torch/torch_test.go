@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// openFile opens a file of a folder of generate.py, with its key.
+// openFile opens a file that generate.py has made, with the key that belongs to it.
 func openFile(t *testing.T, name string) (*held, error) {
 	data := must(os.ReadFile(name))
 	key, err := os.ReadFile(strings.TrimSuffix(name, ".pt") + ".key")
@@ -26,7 +26,7 @@ func openFile(t *testing.T, name string) (*held, error) {
 	return openBytes(data, string(key))
 }
 
-// requireFolder compares each file of a folder with the safetensors file next to it.
+// requireFolder compares each file of a directory with the safetensors file next to it.
 func requireFolder(t *testing.T, folder string) {
 	names := must(filepath.Glob(filepath.Join(folder, "*.pt")))
 	require.Len(t, names, 36)
@@ -46,20 +46,18 @@ func requireFolder(t *testing.T, folder string) {
 // TestGolden reads files that PyTorch wrote, and compares every tensor.
 func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
 
-// TestTorch compares files that the installed PyTorch writes, of other numbers than
-// the golden ones.
+// TestTorch compares files that the installed PyTorch writes. They hold other numbers than the golden files.
 func TestTorch(t *testing.T) {
 	for _, seed := range []string{"1", "2"} {
 		folder := t.TempDir()
-		cmd := exec.Command(testplatform.Torch(t), "-B", filepath.Join("testdata", "generate.py"), folder, seed) // no __pycache__
+		cmd := exec.Command(testplatform.Torch(t), "-B", filepath.Join("testdata", "generate.py"), folder, seed) // -B keeps Python from writing __pycache__
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		requireFolder(t, folder)
 	}
 }
 
-// TestRefused: entries that are no tensors, and files that hold none. Nothing in them is
-// executed.
+// TestRefused: entries that are not tensors, and files without tensors, are refused. Nothing in them is executed.
 func TestRefused(t *testing.T) {
 	for name, want := range map[string]string{
 		"system":      `evil: it is an object of "posix.system"`,
@@ -97,7 +95,7 @@ func TestRefused(t *testing.T) {
 	require.Len(t, must(filepath.Glob("testdata/refused/*")), 17)
 }
 
-// TestKeys: a key that fits nothing lists those that do.
+// TestKeys: the error for a key that selects nothing lists the keys that select something.
 func TestKeys(t *testing.T) {
 	data := must(os.ReadFile("testdata/foreign2.pt"))
 	for key, want := range map[string]string{
@@ -118,7 +116,7 @@ func TestKeys(t *testing.T) {
 	require.Error(t, errorOf(Keys(bytes.NewReader(data[:100]), 100)))
 }
 
-// TestTied: tensors that PyTorch saves as one are one for Tie.
+// TestTied: Tie recognizes tensors that share a storage in PyTorch.
 func TestTied(t *testing.T) {
 	c := must(openFile(t, "testdata/views_float32.pt"))
 	kept, noted := safetensors.Tie(c.tensors, c.metadata)
@@ -126,15 +124,14 @@ func TestTied(t *testing.T) {
 	require.Equal(t, map[string]string{"shared_too": "shared"}, noted)
 }
 
-// TestReservedName: a tensor that safetensors cannot have is skipped by its name.
+// TestReservedName: a tensor whose name is reserved in safetensors is skipped.
 func TestReservedName(t *testing.T) {
 	c := must(openBytes(zipOf(t, "\x80\x02}("+str("__metadata__")+whole4+str("w")+whole4+"u."), ""))
 	require.Len(t, c.tensors, 1)
 	require.EqualError(t, c.refused["__metadata__"], "this name is reserved for the metadata of safetensors")
 }
 
-// TestOtherFiles: what is no file of torch.save is recognized, also by members other than the
-// pickle and the storages.
+// TestOtherFiles: files that torch.save has not made are recognized, some of them by members other than the pickle and the storages.
 func TestOtherFiles(t *testing.T) {
 	tar := make([]byte, 1024)
 	copy(tar[257:], "ustar")
@@ -171,7 +168,7 @@ func TestOtherFiles(t *testing.T) {
 	}
 }
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -182,8 +179,7 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// requireNames opens a pickle of a file, which has tensors of these names, after "= ", or is an
-// error.
+// requireNames opens a file with this pickle. If want starts with "= ", the names of tensors follow; otherwise want is the text of the error.
 func requireNames(t *testing.T, pickle, want string) {
 	t.Helper()
 	data := zipOf(t, "\x80\x02"+pickle+".")
@@ -195,19 +191,19 @@ func requireNames(t *testing.T, pickle, want string) {
 	require.Equal(t, want, "= "+strings.Join(slices.Sorted(maps.Keys(maps.Collect(f.Tensors()))), " "))
 }
 
-// A held is what a file holds, with what Skip was told.
+// A held is the content of a file, with the entries for which Skip was called.
 type held struct {
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
 	refused  map[string]error
 }
 
-// openBytes is openAll for a file in memory.
+// openBytes is like openAll, for a file in memory.
 func openBytes(data []byte, key string) (*held, error) {
 	return openAll(bytes.NewReader(data), int64(len(data)), key)
 }
 
-// openAll opens a file, and leaves out what safetensors cannot hold.
+// openAll opens a file, and leaves out the entries that safetensors cannot hold.
 func openAll(r io.ReaderAt, size int64, key string) (*held, error) {
 	refused := make(map[string]error)
 	f, err := Opener{Key: key, Skip: func(name string, why error) { refused[name] = why }}.NewFile(r, size)

@@ -48,35 +48,46 @@ func (z *zipFile) locate(members ...*zipfile.Member) error {
 	return z.Locate(members, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
 }
 
-// openZip returns the object in the archive's data.pkl, and the storages.
-func openZip(r io.ReaderAt, size int64, s *session) (top any, file storages, err error) {
-	const name = "/data.pkl"
-	a, err := zipfile.Open(r, size)
-	if err != nil {
-		return nil, nil, err
-	}
+// pickleName is the end of the name of the member that holds the object.
+const pickleName = "/data.pkl"
+
+// newZipFile returns an archive as a zipFile. It finds the folder of the archive's only data.pkl.
+func newZipFile(a *zipfile.Archive) (*zipFile, error) {
 	z := &zipFile{Archive: a, anyCase: make(map[string]*zipfile.Member, len(a.Members))}
 	for _, m := range a.Members {
 		lower := lowerASCII(m.Name)
 		if other := z.anyCase[lower]; other != nil {
-			return nil, nil, fmt.Errorf("zip members %.200q and %.200q, which PyTorch does not distinguish", other.Name, m.Name)
+			return nil, fmt.Errorf("zip members %.200q and %.200q, which PyTorch does not distinguish", other.Name, m.Name)
 		}
 		z.anyCase[lower] = m
-		folder, ok := strings.CutSuffix(m.Name, name)
+		folder, ok := strings.CutSuffix(m.Name, pickleName)
 		if !ok || strings.Contains(folder, "/") {
 			continue
 		}
 		if z.folder != "" {
-			return nil, nil, fmt.Errorf("a zip archive with two pickles, %.200q and %.200q", z.folder+name, m.Name)
+			return nil, fmt.Errorf("a zip archive with two pickles, %.200q and %.200q", z.folder+pickleName, m.Name)
 		}
 		z.folder = folder
 	}
 	const longest = 1000 // limit in bytes for the folder's name, because the name of each storage contains it
 	switch {
 	case z.folder == "":
-		return nil, nil, errors.New("a zip archive without data.pkl: not made by torch.save")
+		return nil, errors.New("a zip archive without data.pkl: not made by torch.save")
 	case len(z.folder) > longest:
-		return nil, nil, fmt.Errorf("a zip archive whose folder has a name of %d bytes", len(z.folder))
+		return nil, fmt.Errorf("a zip archive whose folder has a name of %d bytes", len(z.folder))
+	}
+	return z, nil
+}
+
+// openZip returns the object in the archive's data.pkl, and the storages.
+func openZip(r io.ReaderAt, size int64, s *session) (top any, file storages, err error) {
+	a, err := zipfile.Open(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	z, err := newZipFile(a)
+	if err != nil {
+		return nil, nil, err
 	}
 	script, err := z.member(z.folder + "/constants.pkl")
 	if err != nil {
@@ -89,7 +100,7 @@ func openZip(r io.ReaderAt, size int64, s *session) (top any, file storages, err
 	if err != nil {
 		return nil, nil, err
 	}
-	content := a.Member(z.folder + name)
+	content := a.Member(z.folder + pickleName)
 	members := []*zipfile.Member{content}
 	if order != nil {
 		members = append(members, order)
