@@ -75,7 +75,7 @@ func (c copies) ReadAt(p []byte, off int64) (n int, err error) {
 // sameOf does.
 func mergeCopies(name string, pieces []*piece, early *int64) ([]*piece, error) {
 	slices.SortStableFunc(pieces, func(a, b *piece) int { return compareBoxes(a.box, b.box) })
-	once := pieces[:0]
+	merged := pieces[:0]
 	for len(pieces) > 0 {
 		n := 1
 		for n < len(pieces) && pieces[n].equal(pieces[0].box) {
@@ -88,7 +88,7 @@ func mergeCopies(name string, pieces []*piece, early *int64) ([]*piece, error) {
 				return nil, err
 			}
 		}
-		once, pieces = append(once, p), pieces[n:]
+		merged, pieces = append(merged, p), pieces[n:]
 	}
-	return once, nil
+	return merged, nil
 }

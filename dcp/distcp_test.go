@@ -20,14 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A held is a checkpoint, with what Skip was told.
+// A held is an open checkpoint, with the entries that Skip was called for.
 type held struct {
 	*safetensors.File
-	refused map[string]error // tensors
-	objects []string
+	refused map[string]error // reasons, by the names of tensors
+	objects []string         // names of Python objects
 }
 
-// openSkipping opens a checkpoint, and leaves out what safetensors cannot hold.
+// openSkipping opens a checkpoint, and leaves out the entries that safetensors cannot hold.
 func openSkipping(fsys fs.FS, dir string) (*held, error) {
 	h := &held{refused: make(map[string]error)}
 	f, err := Opener{Skip: func(name string, why error) {
@@ -44,8 +44,8 @@ func openSkipping(fsys fs.FS, dir string) (*held, error) {
 	return h, nil
 }
 
-// requireFolder compares the checkpoints of a folder of generate.py with the safetensors
-// files next to them.
+// requireFolder compares checkpoints that generate.py has written to a directory with the safetensors files
+// next to them.
 func requireFolder(t *testing.T, folder string, names ...string) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestDistcpGolden(t *testing.T) {
 	requireFolder(t, "testdata/distcp", "one", "ranks", "mesh", "alone")
 }
 
-// TestTorchDistcp compares checkpoints that the installed PyTorch writes, of other numbers
-// than the golden ones, also one with a file for each chunk and one of several threads.
+// TestTorchDistcp compares checkpoints that the installed PyTorch writes. They hold other numbers than the
+// golden ones. One has a file for each chunk, and one was written by several threads.
 func TestTorchDistcp(t *testing.T) {
 	folder := t.TempDir()
 	script(t, "testdata/distcp/generate.py")(folder, "1")
@@ -127,13 +127,13 @@ func TestAlone(t *testing.T) {
 	require.ErrorAs(t, err, new(*safetensors.FormatError))
 }
 
-// counted counts the files of a folder that are open, their reads and the bytes, and panics
-// when the file of a name is opened. If plain, they have Read alone.
+// A counted file system counts its open files, their reads and the bytes that are read.
 type counted struct {
 	fs.FS
-	panics                  string
-	plain                   bool
-	open, most, read, reads atomic.Int64
+	panics      string       // opening the file with this name panics
+	plain       bool         // whether files have no ReadAt
+	open, most  atomic.Int64 // number of files that are open, and the largest such number so far
+	read, reads atomic.Int64 // number of bytes read, and of reads that returned any
 }
 
 func (c *counted) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(c.FS, name) }
@@ -179,7 +179,7 @@ func (f countedFile) Close() error {
 	return f.File.Close()
 }
 
-// TestReadsOnlyWhatIsNeeded: opening reads .metadata, and reading a tensor its chunks.
+// TestDistcpReadsOnlyWhatIsNeeded: opening reads only .metadata, and reading a tensor reads only its chunks.
 func TestDistcpReadsOnlyWhatIsNeeded(t *testing.T) {
 	fsys := &counted{FS: os.DirFS("testdata/distcp")}
 	c := must(openSkipping(fsys, "mesh"))
@@ -191,7 +191,7 @@ func TestDistcpReadsOnlyWhatIsNeeded(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// TestEdges compares reads with those of the bytes themselves.
+// TestEdges compares reads of an edges with reads of the same bytes in memory.
 func TestEdges(t *testing.T) {
 	data := make([]byte, 3*edge)
 	for i := range data {
@@ -260,9 +260,9 @@ func metadata(tensors, storage string) string {
 	return "\x80\x04" + obj("Metadata", dict(str("state_dict_metadata"), tensors, str("storage_data"), storage)) + "."
 }
 
-// folderOf returns a folder with this .metadata and a file x of torch.save's entry of
-// an F32 tensor of shape [3], which entry finds, twice as large so that it may be in two
-// places.
+// folderOf returns a directory with this .metadata and the file x: the .distcp file of testdata/one, followed by as many
+// zeros. entryOfOne finds in it the chunk of an F32 tensor with shape [3]. Because of the zeros, two chunks may have
+// this place without being larger than the file together.
 func folderOf(t testing.TB, meta string) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, metadataFile), []byte(meta), 0o666))
@@ -271,7 +271,7 @@ func folderOf(t testing.TB, meta string) string {
 	return dir
 }
 
-// entry returns where the tensor model.w of testdata/one is.
+// entryOfOne returns the place of the tensor model.w in the .distcp file of testdata/one, in bytes.
 func entryOfOne() (offset, length int) {
 	c := must(readMetadata(must(os.ReadFile("testdata/distcp/one/.metadata")), maxSteps))
 	s := c.stored["model.w"][0]
@@ -282,14 +282,14 @@ func entryOfOne() (offset, length int) {
 // are transformed, dtypes and entries that safetensors lacks.
 func TestHandMade(t *testing.T) {
 	offset, length := entryOfOne()
-	pairs := str("x") // of pairs of pairs: they would print 2^60 times
+	pairs := str("x") // becomes pairs of pairs of pairs, whose text would repeat x 2^60 times
 	for i := range 60 {
 		pairs += "q" + string(rune(i)) + "h" + string(rune(i)) + "\x86"
 	}
 	dir := folderOf(t, metadata(
 		dict(str("w"), tensorOf("float32", []int{2, 3}, boxOf([]int{0, 0}, []int{1, 3}), boxOf([]int{1, 0}, []int{1, 3})),
 			str("one"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}), boxOf([]int{3}, []int{0})),
-			str("after"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{0}), boxOf([]int{0}, []int{3})), // an empty chunk first
+			str("after"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{0}), boxOf([]int{0}, []int{3})), // the first chunk is empty
 			str("empty"), tensorOf("float16", []int{0, 3}, boxOf([]int{0, 0}, []int{0, 3})),
 			str("complex"), tensorOf("complex128", []int{3}, boxOf([]int{0}, []int{3})),
 			str("packed"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})),
@@ -306,7 +306,7 @@ func TestHandMade(t *testing.T) {
 	require.ErrorContains(t, c.refused["pairs"], "its chunks are transformed by a tuple of 2")
 	require.ErrorContains(t, c.refused["complex"], `safetensors has no dtype for torch.complex128`)
 	require.Equal(t, must(safetensors.Append[float32](nil, must(c.Tensor("one")))), must(safetensors.Append[float32](nil, must(c.Tensor("after")))))
-	w, err := c.Tensor("w") // of another shape than its entry has
+	w, err := c.Tensor("w") // the .metadata gives it another shape than its chunk has
 	require.NoError(t, err)
 	require.Equal(t, "F32 [2,3]", w.String())
 	_, err = safetensors.Append[float32](nil, w)
@@ -319,10 +319,10 @@ func TestRefused(t *testing.T) {
 	there := info("x", offset, length)
 	const huge = math.MaxInt/2 + 1
 	tooLarge := "overflows"
-	if math.MaxInt == math.MaxInt32 { // its bytes do not overflow
+	if math.MaxInt == math.MaxInt32 { // an int has 32 bits, so that the number of bytes does not overflow
 		tooLarge = "does not fit into the"
 	}
-	long := "X\xe9\x03\x00\x00" + strings.Repeat("w", 1001) // a str
+	long := "X\xe9\x03\x00\x00" + strings.Repeat("w", 1001) // a pickled str that is longer than maxName
 	w := func(shape []int, chunks ...string) string {
 		return dict(str("w"), tensorOf("float32", shape, chunks...))
 	}
@@ -383,8 +383,8 @@ func TestRefused(t *testing.T) {
 	require.ErrorIs(t, errorOf(openSkipping(os.DirFS("testdata/distcp"), "nothing")), fs.ErrNotExist)
 }
 
-// TestOpenDistcp: Open reads a directory of the operating system; without Skip, objects are
-// left out, and tensors that safetensors cannot hold are an error. Dicts may be ordered.
+// TestOpenDistcp: Open reads a directory of the operating system. Without Skip, objects are left out, and
+// a tensor that safetensors cannot hold is an error. Dicts may be ordered dicts.
 func TestOpenDistcp(t *testing.T) {
 	f := must(Open(filepath.Join("testdata", "distcp", "mesh")))
 	requireTensors(t, loaded(filepath.Join("testdata", "distcp", "mesh.safetensors")), f)
@@ -411,7 +411,8 @@ func TestOpenDistcp(t *testing.T) {
 	require.ErrorContains(t, err, filepath.Join(dir, "y"))
 }
 
-// many returns n chunks of three elements, places where each is said to be.
+// many returns n pickled chunks of three elements each. places returns entries of storage_data that give each
+// of these chunks the same place, info.
 func many(n int) (chunks []string) {
 	for i := range n {
 		chunks = append(chunks, boxOf([]int{3 * i}, []int{3}))
@@ -426,9 +427,9 @@ func places(n int, info string) (items []string) {
 	return items
 }
 
-// TestSafetensorsInside: with SerializationFormat.SAFETENSORS, the chunks are in a file at
-// the end of another, whose header is read once, and only when a chunk is. One that is not what
-// .metadata says is an error that says where, when it is read; in a file of torch.save, too.
+// TestSafetensorsInside: with SerializationFormat.SAFETENSORS, the chunks are in a safetensors file at the end of
+// a .distcp file. Its header is read once, when the first chunk is read. If a chunk is not as .metadata describes
+// it, reading it is an error that gives its place. The same holds for a chunk in a file of torch.save.
 func TestSafetensorsInside(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("an object")
@@ -479,7 +480,7 @@ func TestSafetensorsInside(t *testing.T) {
 	}
 }
 
-// FuzzMetadata reads changed metadata next to real files: no panic, and nothing runs.
+// FuzzMetadata reads mutated metadata next to real files: nothing panics, and no code in it is executed.
 func FuzzMetadata(f *testing.F) {
 	for _, name := range []string{"one", "ranks"} {
 		f.Add(must(os.ReadFile(filepath.Join("testdata", "distcp", name, metadataFile))))

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// at returns a piece of random bits for each box: "0:2 1:3" has a range of each dimension.
+// at returns a piece of random bits for each box. The text of a box, such as "0:2 1:3", has a range for each
+// dimension.
 func at(dtype safetensors.DType, boxes ...string) (all []Piece) {
 	for _, b := range boxes {
 		var shape, offsets []int
@@ -31,8 +32,8 @@ func at(dtype safetensors.DType, boxes ...string) (all []Piece) {
 	return all
 }
 
-// TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
-// tensor, the piece and the file.
+// TestPiecesErrors checks the error for pieces that do not form a tensor: it names the tensor, the piece and the
+// file.
 func TestPiecesErrors(t *testing.T) {
 	const u8, f4 = safetensors.U8, safetensors.F4
 	for _, c := range []struct {
@@ -77,14 +78,14 @@ func TestPiecesErrors(t *testing.T) {
 			require.EqualValues(t, -1, broken.Offset)
 			for _, f := range files {
 				x := must(f.Tensor("x\n"))
-				requireSame(t, x, x) // not closed
+				requireSame(t, x, x) // can be read, because Assemble has not closed the file
 			}
 		})
 	}
 }
 
-// sharded returns a file with a tensor "x" of that shape, of bytes, and a text for its
-// sharding information, if that can be written.
+// sharded returns a file with a U8 tensor "x" of this shape, and with text as its sharding information. It returns
+// an error if such a file cannot be written.
 func sharded(shape []int, text string) (*safetensors.File, error) {
 	var b bytes.Buffer
 	x := random(rand.New(rand.NewPCG(2, 2)), safetensors.U8, shape...)
@@ -139,13 +140,13 @@ func TestShardingInfo(t *testing.T) {
 		require.NotEqual(t, err.Error(), message, "it names the file")
 		require.Equal(t, "safetensors: "+c.want, message)
 	}
-	// An offset and a size may be valid and their sum is not.
+	// An offset and a size may both be valid while their sum overflows.
 	f := must(sharded([]int{1, 1}, fmt.Sprintf(`{"x": {"saved_offsets": [0,%d]}}`, math.MaxInt)))
 	require.EqualError(t, errorOf(Assemble(f)), fmt.Sprintf(`safetensors: tensor "x": offset %d plus size 1 in dimension 1 of file 1 overflows`, math.MaxInt))
 }
 
-// TestWithoutInfo takes the tensors of files without sharding information as whole, as
-// PyTorch's reader does.
+// TestWithoutInfo: the tensors of a file without sharding information are whole tensors, as for PyTorch's
+// reader.
 func TestWithoutInfo(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, 2, 3)
 	dir := t.TempDir()
@@ -157,7 +158,7 @@ func TestWithoutInfo(t *testing.T) {
 	require.Nil(t, f.Metadata())
 }
 
-// TestFolderErrors checks the error of each kind of folder that has no checkpoint.
+// TestFolderErrors checks the error for each kind of directory without a checkpoint.
 func TestFolderErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, hole, broken := filepath.Join(dir, "empty"), filepath.Join(dir, "hole"), filepath.Join(dir, "broken")
@@ -190,7 +191,7 @@ func TestFolderErrors(t *testing.T) {
 	require.ErrorAs(t, err, new(*safetensors.FormatError))
 }
 
-// TestFailingReader gives the error of the file whose piece is needed.
+// TestFailingReader: if a piece cannot be read, reading the tensor returns the error of that file.
 func TestFailingReader(t *testing.T) {
 	x := at(safetensors.U8, "0:64 0:64")[0]
 	files, readers := recorded(pieces{"x": must(x.Shard(1, 0, 2))}, pieces{"x": must(x.Shard(1, 1, 2))})
@@ -206,9 +207,8 @@ func TestFailingReader(t *testing.T) {
 	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, slice)), readers[1].err)
 }
 
-// FuzzShardingInfo joins two files whose sharding information is any text. It must not
-// panic; what it accepts is what encoding/json reads, and has no more elements than
-// the files.
+// FuzzShardingInfo joins two files whose sharding information is an arbitrary text. Nothing must panic. encoding/json
+// reads the same offsets from each accepted text, and the tensors have no more elements than the files.
 func FuzzShardingInfo(f *testing.F) {
 	for _, text := range []string{
 		`{"x": {"saved_offsets": [0, 0]}}`, `{"x": {"saved_offsets": [2, 0]}}`, `{"x": {"saved_offsets": [0, 3]}}`,
@@ -222,7 +222,7 @@ func FuzzShardingInfo(f *testing.F) {
 		for _, text := range []string{first, second} {
 			file, err := sharded([]int{2, 3}, text)
 			if err != nil {
-				return // not UTF-8
+				return // such metadata cannot be written, because it is not UTF-8
 			}
 			files = append(files, file)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/dcp"
 )
 
-// Open what four ranks of a PyTorch job have saved, and make one file of it.
+// The checkpoint that four ranks of a PyTorch job have saved becomes a single file.
 func ExampleOpen() {
 	f, err := dcp.Open("testdata/mesh")
 	if err != nil {
@@ -24,14 +24,14 @@ func ExampleOpen() {
 	}
 	fmt.Println(t)
 
-	// Two of its columns: only the pieces that have them are read.
+	// Read two of its columns. Only the pieces that have these columns are read.
 	columns, err := t.Slice(safetensors.All(), safetensors.Span(2, 4))
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(safetensors.Append[float32](nil, columns))
 
-	// The whole checkpoint in one file, in constant memory.
+	// Write the whole checkpoint to one file, in constant memory.
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		log.Fatal(err)
@@ -46,8 +46,8 @@ func ExampleOpen() {
 	// [3 4 10 11 17 18 24 25 31 32] <nil>
 }
 
-// Cut a checkpoint of four ranks for three: each of them runs this with its own rank,
-// and PyTorch or Open reads the folder.
+// A checkpoint of four ranks is cut for three. Each of the three ranks runs this code with its own number. PyTorch
+// and Open read the resulting directory.
 func ExampleWriteFile() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -55,7 +55,7 @@ func ExampleWriteFile() {
 	}
 	defer os.RemoveAll(dir)
 	const ranks = 3
-	for rank := range ranks { // as if each were a process of its own
+	for rank := range ranks { // in a real job, each rank is a process of its own
 		if err := resaveRank("testdata/mesh", dir, rank, ranks); err != nil {
 			log.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func ExampleWriteFile() {
 	// BF16 [6,4] <nil>
 }
 
-// resaveRank opens a checkpoint and saves one rank's rows of its tensors to a folder.
+// resaveRank opens a checkpoint, and saves one rank's rows of its tensors to a directory.
 func resaveRank(from, to string, rank, ranks int) error {
 	f, err := dcp.Open(from)
 	if err != nil {

@@ -10,15 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The checkpoint in testdata/mesh is one that PyTorch wrote on a mesh of 2×2 ranks,
-// testdata/whole.safetensors has the same tensors whole. testdata/dcp.py makes
-// both.
+// PyTorch wrote the checkpoint in testdata/mesh on a mesh of 2×2 ranks. testdata/whole.safetensors holds the same
+// tensors undivided. testdata/dcp.py makes both.
 const (
 	meshDir   = "testdata/mesh"
 	wholeFile = "testdata/whole.safetensors"
 )
 
-// TestGolden opens what PyTorch wrote, in every way, and cuts it for three other ranks.
+// TestGolden opens the checkpoint that PyTorch wrote, in every way, and cuts it for another number of ranks, three.
 func TestGolden(t *testing.T) {
 	want := loaded(wholeFile)
 	order := must(safetensors.Load(wholeFile)).Header().Tensors
@@ -27,7 +26,7 @@ func TestGolden(t *testing.T) {
 		"OpenFS": func() (*safetensors.File, error) { return OpenFS(os.DirFS("testdata"), "mesh") },
 		"Assemble": func() (*safetensors.File, error) {
 			var files []*safetensors.File
-			for _, data := range meshFiles(t) { // in any order
+			for _, data := range meshFiles(t) { // a map, so the files come in any order
 				files = append(files, must(safetensors.Parse(data)))
 			}
 			return Assemble(files...)
@@ -70,8 +69,8 @@ func meshFiles(t testing.TB) map[string][]byte {
 	return files
 }
 
-// A spec is a job of testdata/dcp.py: the shape of the mesh, and for some tensors a
-// placement for each dimension of the mesh, "S0" or "R". All ranks hold the others.
+// A spec describes a job of testdata/dcp.py: the shape of its mesh, and the placements of some tensors, one for each
+// dimension of the mesh: "S0", for example, or "R". All ranks hold the whole of all other tensors.
 type spec struct {
 	Mesh       []int               `json:"mesh"`
 	Placements map[string][]string `json:"placements"`
@@ -86,7 +85,7 @@ func (s spec) file(t testing.TB) string {
 	return name
 }
 
-// ranks returns the size of the mesh.
+// ranks returns the number of ranks of the mesh.
 func (s spec) ranks() int {
 	n := 1
 	for _, size := range s.Mesh {
@@ -95,8 +94,8 @@ func (s spec) ranks() int {
 	return n
 }
 
-// rank returns the pieces of a rank: each dimension of the mesh deals out what the
-// ones before have left.
+// rank returns the pieces of a rank. Each dimension of the mesh divides the piece that the dimensions before it have
+// left.
 func (s spec) rank(whole map[string]safetensors.Tensor, rank int) pieces {
 	at := make([]int, len(s.Mesh)) // the rank's place in the mesh
 	for i := len(s.Mesh) - 1; i >= 0; i-- {

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pieces are those of one rank.
+// pieces are the pieces of one rank, by the names of their tensors.
 type pieces = map[string]Piece
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -39,7 +39,7 @@ func random(rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.T
 	return must(safetensors.NewTensor(dtype, shape, data))
 }
 
-// written returns the file of a rank.
+// written returns the file of a rank with these pieces.
 func written(of pieces) []byte {
 	var b bytes.Buffer
 	if err := Write(&b, of, nil); err != nil {
@@ -81,7 +81,7 @@ func requireTensors(t testing.TB, want map[string]safetensors.Tensor, f *safeten
 	}
 }
 
-// A recordingReader counts what is read, and fails if err is set.
+// A recordingReader counts the bytes and the calls of reads. It fails with err unless that is nil.
 type recordingReader struct {
 	*bytes.Reader
 	err error
@@ -113,7 +113,7 @@ func (r rangeReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return nil
 }
 
-// recorded opens the file of each rank through a reader that counts.
+// recorded opens the file of each rank through a recordingReader.
 func recorded(ranks ...pieces) ([]*safetensors.File, []*recordingReader) {
 	files := make([]*safetensors.File, len(ranks))
 	readers := make([]*recordingReader, len(ranks))

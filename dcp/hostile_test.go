@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyFiles: a job of many ranks has more files than a process may have open.
+// TestManyFiles: a checkpoint may have more files than a process may open.
 func TestManyFiles(t *testing.T) {
 	const n = 300
 	offset, length := entryOfOne()
@@ -45,7 +45,7 @@ func TestManyFiles(t *testing.T) {
 	require.ErrorContains(t, err, "open f0: is not a file that can be read by offset")
 
 	change := func(data []byte) {
-		for i := range n { // some are still open
+		for i := range n { // some of the files are still open
 			folder[fmt.Sprint("f", i)] = &fstest.MapFile{Data: data}
 		}
 	}
@@ -58,12 +58,12 @@ func TestManyFiles(t *testing.T) {
 	require.ErrorIs(t, errorOf(read()), fs.ErrClosed)
 }
 
-// TestPickleMemory: a .metadata with as many opcodes as it may have takes at most 3 GB, also if each of
-// them makes an empty dict or list.
+// TestPickleMemory: reading a .metadata with the largest allowed number of opcodes takes at most 3 GB, even if each
+// opcode makes an empty dict or list.
 func TestPickleMemory(t *testing.T) {
 	const perOpcode, most = 2, 3_000_000_000
 	n, limit := maxSteps/perOpcode, uint64(most)
-	if !testplatform.Long() { // garbage makes up more of a small heap
+	if !testplatform.Long() { // with fewer opcodes, garbage makes up a larger part of the heap
 		n /= 20
 		limit = limit / 20 * 3 / 2
 	}
@@ -77,7 +77,7 @@ func TestPickleMemory(t *testing.T) {
 	}
 }
 
-// peakOfHeap returns the most memory that the heap had in use while f ran, in bytes, as samples show it.
+// peakOfHeap returns the largest size of the heap in bytes while f ran, according to samples.
 func peakOfHeap(f func()) uint64 {
 	inUse := func() uint64 {
 		var now runtime.MemStats
@@ -103,8 +103,8 @@ func peakOfHeap(f func()) uint64 {
 	return <-peak
 }
 
-// A gated file system has a file "f0" whose first read after the channel is set waits until it is closed.
-// Its files fail the test if they are closed while they are read.
+// A gated file system contains the file "f0", whose first read after the channel is set waits until the channel is
+// closed. If one of its files is closed while it is read, the test fails.
 type gated struct {
 	fs.FS
 	t       *testing.T
@@ -143,8 +143,8 @@ func (f *gatedFile) Close() error {
 	return f.File.Close()
 }
 
-// TestFilesInUse: a file stays open as long as it is read, however many others are read meanwhile, and
-// even if another read of it ends. Close lets that read end.
+// TestFilesInUse: a file stays open while it is read, even if many other files are read in the meantime, or another
+// read of the same file ends. Close lets the read in progress finish.
 func TestFilesInUse(t *testing.T) {
 	const n = maxIdle + 10
 	offset, length := entryOfOne()
@@ -164,7 +164,7 @@ func TestFilesInUse(t *testing.T) {
 	read := func(first int) error {
 		return errorOf(safetensors.Append[float32](nil, must(w.Slice(safetensors.Span(first, first+3)))))
 	}
-	require.NoError(t, read(0)) // opens the chunk, which then is read alone
+	require.NoError(t, read(0)) // opens the chunk, so that later reads read only its data
 	gate, done := make(chan struct{}), make(chan error)
 	g.gate.Store(&gate)
 	go func() { done <- read(0) }()
@@ -179,7 +179,7 @@ func TestFilesInUse(t *testing.T) {
 	require.NoError(t, <-closed)
 }
 
-// TestFilledFile: a chunk may be as long as its file.
+// TestFilledFile: a chunk may fill its file completely.
 func TestFilledFile(t *testing.T) {
 	p := &rankPickle{}
 	chunk := p.file(p.floats(0, 3))
@@ -188,8 +188,7 @@ func TestFilledFile(t *testing.T) {
 	requireFloats(t, must(openSkipping(folder, ".")), "w", 3)
 }
 
-// TestPanickingFS: a panic in a callback is the caller's, and a file that was opened is
-// closed.
+// TestPanickingFS: a panic in a callback reaches the caller, and a file that was opened is closed.
 func TestPanickingFS(t *testing.T) {
 	var b bytes.Buffer
 	x := must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))
@@ -200,8 +199,8 @@ func TestPanickingFS(t *testing.T) {
 	require.Zero(t, fsys.open.Load())
 }
 
-// TestShared: what the memo holds once, a list of chunks or the place of one, counts each
-// time it is used. A file of 1.3 MB with such a list took more than 6 GB.
+// TestShared: a value that the memo holds once, such as a list of chunks or the place of a chunk, counts each time it
+// is used. When it did not, a file of 1.3 MB with such a list took more than 6 GB of memory.
 func TestShared(t *testing.T) {
 	const n = 100
 	var ones []string

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// peeled returns the pieces of a matrix of bytes from which n-1 times a row or a column
-// is cut off, in turn: no grid, and each cut frees one piece.
+// peeled returns the n pieces of a matrix of bytes from which a row and a column are cut off in turn. They do not form a
+// grid, so that each cut separates only one piece from the rest.
 func peeled(n, rank int) []*safetensors.File {
 	size, x, y := n/2+1, 0, 0
 	var ranks []pieces
@@ -41,8 +41,8 @@ func peeled(n, rank int) []*safetensors.File {
 	return parsed(ranks...)
 }
 
-// TestDepth nests as deep as the limit allows, and no deeper: hostile pieces would take
-// memory for a tensor in a tensor for each of them.
+// TestDepth: pieces may nest as deep as the limit allows, and no deeper. Without a limit, hostile pieces could nest as
+// many tensors as there are files.
 func TestDepth(t *testing.T) {
 	x := must(must(Assemble(peeled(65, 2)...)).Tensor("x"))
 	require.Equal(t, make([]byte, 33*33), must(safetensors.Append[byte](nil, x)))
@@ -55,7 +55,7 @@ func TestDepth(t *testing.T) {
 	}), uint64(n*10_000), "a few times the headers")
 }
 
-// TestFileCount refuses more files than an index may name, before any is opened.
+// TestFileCount: more files than the limit are refused before any file is opened.
 func TestFileCount(t *testing.T) {
 	f := must(safetensors.FileOf(nil, nil, nil))
 	files := make([]*safetensors.File, 10_001)
@@ -75,7 +75,7 @@ func TestFileCount(t *testing.T) {
 	}
 }
 
-// TestRank refuses tensors that PyTorch could not hold, in whatever file.
+// TestRank: a tensor with more dimensions than PyTorch supports is refused, whatever kind of file it is in.
 func TestRank(t *testing.T) {
 	for _, rank := range []int{64, 65} {
 		shape := slices.Repeat([]int{1}, rank)
@@ -99,7 +99,7 @@ func TestRank(t *testing.T) {
 // after as many as width have been in progress at the same time.
 type gate struct {
 	fstest.MapFS
-	ending    string // of the files that Open counts
+	ending    string // ending of the names of the files that Open counts
 	width     int64
 	now, most atomic.Int64
 	once      sync.Once
@@ -120,12 +120,12 @@ func (g *gate) Open(name string) (fs.File, error) {
 	}
 	<-g.full
 	for range 20 {
-		runtime.Gosched() // to let others in
+		runtime.Gosched() // lets other calls begin
 	}
 	return nil, fs.ErrPermission
 }
 
-// TestShardsAtOnce: 20 files are opened concurrently, and no more, in each kind of checkpoint.
+// TestShardsAtOnce: at most 20 files are opened concurrently, and that many are, in each kind of checkpoint.
 func TestShardsAtOnce(t *testing.T) {
 	const width, count = 20, 60
 	shards, ranks, chunks := make(fstest.MapFS), make(fstest.MapFS), make(fstest.MapFS)

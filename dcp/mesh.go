@@ -41,7 +41,7 @@ type place struct {
 // A meshes reads the meshes in all files. Equal meshes share one *mesh.
 type meshes struct {
 	known      map[string]*mesh
-	job        []int32                  // the longest list of ranks from which a mesh was cut
+	job        []int32                  // the longest list of ranks from which a mesh was cut: the ranks of the job
 	places     map[*pickle.Object]place // places by the DeviceMesh in the current file
 	read, kept int                      // number of ranks in all meshes that were read, and in the meshes of known
 }

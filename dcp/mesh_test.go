@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPlaceless: a rank without a coordinate must not be one of its mesh.
+// TestPlaceless: a rank without a coordinate must not be listed in its mesh.
 func TestPlaceless(t *testing.T) {
 	m := &mesh{shape: []int{2}, ranks: []int32{4, 6}}
 	for rank, refused := range map[int]bool{-1: false, 0: false, 4: true, 5: false, 6: true} {
@@ -19,7 +19,7 @@ func TestPlaceless(t *testing.T) {
 	}
 }
 
-// TestNoLayout: what is not the object of a layout is refused.
+// TestNoLayout: a value that is not a layout object is refused.
 func TestNoLayout(t *testing.T) {
 	for _, v := range []any{nil, "x", int64(1)} {
 		_, _, err := layoutOf(v)

@@ -49,19 +49,19 @@ func (j *rankJob) whole(t *divided, early *int64) (joined safetensors.Tensor, er
 			}
 		}
 	}
-	once, err := mergeCopies(t.name, pieces, early)
+	merged, err := mergeCopies(t.name, pieces, early)
 	if err != nil {
 		return joined, err
 	}
-	if t.listed != nil && len(once) != len(t.listed) {
+	if t.listed != nil && len(merged) != len(t.listed) {
 		for _, b := range t.listed {
-			if !slices.ContainsFunc(once, func(p *piece) bool { return p.equal(b) }) {
+			if !slices.ContainsFunc(merged, func(p *piece) bool { return p.equal(b) }) {
 				return joined, broken(t.name, "the shard %v is missing: no file has it", b)
 			}
 		}
 	}
-	if joined, err = tile(t.name, t.dtype, t.size, once); err != nil {
-		err = cmp.Or(overlap(t.name, once), err)
+	if joined, err = tile(t.name, t.dtype, t.size, merged); err != nil {
+		err = cmp.Or(overlap(t.name, merged), err)
 	}
 	return joined, err
 }

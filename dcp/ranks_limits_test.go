@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The limits on files of ranks are above what a test can reach, so each test starts close below one.
+// A test cannot reach the limits on files of ranks from zero, so each test starts just below one.
 
-// emptyJob returns a job of a rank whose file was not read yet.
+// emptyJob returns the rankJob of one rank, before its file is read.
 func emptyJob() *rankJob {
 	return &rankJob{
 		meshes:  meshes{known: make(map[string]*mesh)},
@@ -27,7 +27,7 @@ func emptyJob() *rankJob {
 	}
 }
 
-// shareOfBytes returns a plain tensor of n bytes in dims dimensions, as a file has it.
+// shareOfBytes returns the share of a plain tensor with n bytes and dims dimensions.
 func shareOfBytes(n, dims int) *share {
 	shape := make([]int, dims)
 	for i := range shape {
@@ -38,11 +38,11 @@ func shareOfBytes(n, dims int) *share {
 	return &share{kind: plainTensor, dtype: safetensors.U8, size: shape, place: place{rank: -1}, pieces: []localPiece{{box{make([]int, dims), shape}, x}}}
 }
 
-// TestMaxPieces: the parts of all tensors in all files are limited; one of many dimensions counts as
-// more, and so does each shard that a file lists.
+// TestMaxPieces: the number of parts of all tensors in all files is limited. A part with many dimensions counts several
+// times. Shards that a file lists count, too.
 func TestMaxPieces(t *testing.T) {
 	j := emptyJob()
-	j.pieces = 4 + 2 // of the first tensor, and a second part of it
+	j.pieces = 4 + 2 // 4 for the first tensor, 2 for a second part of it
 	require.NoError(t, j.add(0, "a", shareOfBytes(1, 1), nil))
 	require.NoError(t, j.add(1, "a", shareOfBytes(1, 1), nil))
 	require.ErrorContains(t, j.add(0, "b", shareOfBytes(1, 1), nil), `tensor "b": the tensors of the ranks have more than 524288 parts`)
@@ -51,7 +51,7 @@ func TestMaxPieces(t *testing.T) {
 	j.pieces = 4 + 64/4 - 1
 	require.ErrorContains(t, j.add(0, "a", shareOfBytes(1, 64), nil), "more than 524288 parts")
 
-	for dims, each := range map[int]int{1: 1, 3: 1, 4: 2, 12: 4} { // what a shard counts
+	for dims, each := range map[int]int{1: 1, 3: 1, 4: 2, 12: 4} { // how often a shard counts, by its number of dimensions
 		listed := shareOfBytes(1, dims)
 		listed.listed = make([]box, 100)
 		for left, refused := range map[int]bool{3 + each + 100*each: false, 2 + each + 100*each: true} {
@@ -64,8 +64,8 @@ func TestMaxPieces(t *testing.T) {
 	require.EqualValues(t, 1<<19, maxPieces, "as SECURITY.md counts them")
 }
 
-// TestPieceBytes: the tensors of all files together may have as many bytes as the sizes of the files
-// allow, also if all ranks repeat the same ones.
+// TestPieceBytes: the sizes of the files limit the bytes of all tensors in them together, even if all ranks have copies
+// of the same tensors.
 func TestPieceBytes(t *testing.T) {
 	j := emptyJob()
 	j.bytes = 150
@@ -75,7 +75,7 @@ func TestPieceBytes(t *testing.T) {
 	require.EqualValues(t, int64(1)<<32, rankfile.Most(1<<22))
 }
 
-// TestMaxMeshRanks: the ranks that all meshes and lists of shards name are limited, wherever they are read.
+// TestMaxMeshRanks: the number of ranks in all meshes and lists of shards is limited, at each place that reads them.
 func TestMaxMeshRanks(t *testing.T) {
 	two := must(safetensors.NewTensor(safetensors.I32, []int{2}, []int32{0, 1}))
 	m := meshes{read: maxMeshRanks - 2}
@@ -112,7 +112,7 @@ func TestMaxMeshRanks(t *testing.T) {
 	require.ErrorContains(t, m.readShards(&share{size: []int{1}}, sharded), "a shard is")
 }
 
-// TestMaxMeshKept: equal meshes are kept once, and all others together have limited ranks.
+// TestMaxMeshKept: equal meshes are kept once, and the number of ranks in all different meshes is limited.
 func TestMaxMeshKept(t *testing.T) {
 	m := meshes{known: make(map[string]*mesh), kept: maxMeshKept - 2}
 	first := must(m.intern([]int{2}, []int32{0, 1}))
@@ -120,8 +120,7 @@ func TestMaxMeshKept(t *testing.T) {
 	require.ErrorContains(t, errorOf(m.intern([]int{1}, []int32{0})), "the meshes of all tensors have too many ranks")
 }
 
-// TestRankNameLength: names of tensors in the files of ranks have at most as many bytes as those of a
-// .metadata.
+// TestRankNameLength: the names of tensors in the files of ranks have the same limit as the names in a .metadata.
 func TestRankNameLength(t *testing.T) {
 	for _, n := range []int{maxName, maxName + 1} {
 		name := "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) + strings.Repeat("n", n)

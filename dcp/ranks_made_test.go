@@ -23,7 +23,7 @@ import (
 // pickle, and keep the storages of tensors.
 type rankPickle struct{ storages [][]byte }
 
-// stored returns a tensor of this shape whose elements have this class of storages.
+// stored returns a pickled tensor with this shape, whose storage has this class and data.
 func (p *rankPickle) stored(class string, elements int, data []byte, shape ...int) string {
 	strides, step := make([]int, len(shape)), 1
 	for i := len(shape) - 1; i >= 0; i-- {
@@ -35,7 +35,7 @@ func (p *rankPickle) stored(class string, elements int, data []byte, shape ...in
 	return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + num(0) + tuple(nums(shape)...) + tuple(nums(strides)...) + "\x89}tR"
 }
 
-// floats returns a tensor of float32, of the numbers from first on.
+// floats returns a pickled float32 tensor with the elements first, first+1 and so on.
 func (p *rankPickle) floats(first int, shape ...int) string {
 	n := 1
 	for _, size := range shape {
@@ -48,7 +48,7 @@ func (p *rankPickle) floats(first int, shape ...int) string {
 	return p.stored("FloatStorage", n, must(binary.Append(nil, binary.LittleEndian, values)), shape...)
 }
 
-// ints returns a tensor of int64, and ints32 one of int32.
+// ints returns a pickled int64 tensor, and ints32 a pickled int32 tensor.
 func (p *rankPickle) ints(shape []int, values ...int64) string {
 	return p.stored("LongStorage", len(values), must(binary.Append(nil, binary.LittleEndian, values)), shape...)
 }
@@ -57,7 +57,7 @@ func (p *rankPickle) ints32(shape []int, values ...int32) string {
 	return p.stored("IntStorage", len(values), must(binary.Append(nil, binary.LittleEndian, values)), shape...)
 }
 
-// file returns a file with a pickle of this object.
+// file returns a file of torch.save whose pickle holds this object.
 func (p *rankPickle) file(object string) *fstest.MapFile {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -84,20 +84,20 @@ func nums(values []int) (items []string) {
 	return items
 }
 
-// partOf returns a rank's part of a float32 tensor of a class, "torch.distributed.tensor\nDTensor" say.
+// partOf returns a rank's part of a float32 tensor. class is, for example, "torch.distributed.tensor\nDTensor".
 func partOf(class, size, state string) string {
 	return "ctorch._tensor\n_rebuild_from_type_v2\n" +
 		tuple("ctorch._utils\n_rebuild_wrapper_subclass\n", "c"+class+"\n", tuple("c"+class+"\n", "ctorch\nfloat32\n", size), state) + "R"
 }
 
-// A dtensor describes a rank's part of a DTensor, by texts that go into the pickle.
+// A dtensor describes a rank's part of a DTensor. Its fields are parts of the pickle.
 type dtensor struct {
-	class      string // default: that of PyTorch 2.5 and later
+	class      string // default: the class of PyTorch 2.5 and later
 	size       string
 	local      string
 	mesh       string
 	placements string
-	spec       []string // more fields of the DTensorSpec
+	spec       []string // additional fields of the DTensorSpec
 }
 
 func (d dtensor) String() string {
@@ -146,7 +146,8 @@ func axis(shape, stride string) string {
 	return obj("_FlatLayout", dict(str("shape"), shape, str("stride"), stride))
 }
 
-// openRankFiles opens a folder with these files, by rank. The names do not say how many there were.
+// openRankFiles opens a directory with these files, in the order of the ranks. The names of the files do not contain the
+// number of ranks.
 func openRankFiles(files ...*fstest.MapFile) (*held, error) {
 	folder := make(fstest.MapFS)
 	for i, file := range files {
@@ -155,7 +156,7 @@ func openRankFiles(files ...*fstest.MapFile) (*held, error) {
 	return openSkipping(folder, ".")
 }
 
-// requireRefused requires that the file is refused with this text, as one that breaks a rule.
+// requireRefused requires that opening the files fails with a FormatError that contains this text.
 func requireRefused(t *testing.T, want string, files ...*fstest.MapFile) {
 	t.Helper()
 	folder := make(fstest.MapFS)
@@ -169,7 +170,7 @@ func requireRefused(t *testing.T, want string, files ...*fstest.MapFile) {
 	require.Zero(t, fsys.open.Load(), "files that stay open")
 }
 
-// requireFloats requires that a tensor has the numbers from 0 on, in this shape.
+// requireFloats requires that a tensor has this shape and the elements 0, 1, 2 and so on.
 func requireFloats(t *testing.T, c *held, name string, shape ...int) {
 	t.Helper()
 	n := 1
@@ -272,7 +273,7 @@ func TestShardedStates(t *testing.T) {
 	_, err = open(func(_ int, _ *rankPickle, s *state) { s.group = group(1, 2) })
 	require.ErrorContains(t, err, `"model_rank_0.pt" and "model_rank_1.pt" are both of rank 1`)
 
-	// A shard may be empty, at the end too, and need not be listed.
+	// A shard may be empty, even at the end of the tensor. An empty shard need not be listed.
 	c := must(open(func(rank int, p *rankPickle, s *state) {
 		empty := obj("Shard", dict(str("tensor"), p.floats(0, 0), str("metadata"), shardOf(num(4), num(0))))
 		s.local = strings.TrimSuffix(s.local, "e") + empty + "e"
@@ -296,7 +297,7 @@ func TestShardedStates(t *testing.T) {
 		requireRefused(t, `tensor "x": `+name+" lacks it, a ShardedTensor of 2 ranks", one.file(dict(entries[0]...)), two.file(dict(entries[1]...)))
 	}
 
-	// State and arguments of other shapes.
+	// The state and the arguments have another structure than PyTorch gives them.
 	for want, part := range map[string]string{
 		"a ShardedTensor whose state is an int":        partOf(class, tuple(num(4)), num(1)),
 		"a ShardedTensor whose state is a tuple of 2":  partOf(class, tuple(num(4)), tuple("]", "]")),
@@ -312,7 +313,7 @@ func TestShardedStates(t *testing.T) {
 		t.Run(want, func(t *testing.T) { requireRefused(t, want, (&rankPickle{}).file(dict(str("x"), part))) })
 	}
 
-	// A dtype that safetensors lacks leaves out the tensor only.
+	// If safetensors lacks a dtype, only the tensor with that dtype is left out.
 	p := &rankPickle{}
 	c = must(openRankFiles(p.file(dict(str("x"), strings.Replace(partOf(class, tuple(num(4)), tuple("]", "]")), "float32", "complex128", 1), str("y"), dtensor{
 		size: tuple(num(2)), local: p.floats(0, 2), placements: list(shard(0)), mesh: deviceMesh{ranks: p.ints([]int{1}, 0), coordinate: list(num(0))}.String(),
@@ -439,7 +440,7 @@ func TestMadeDTensors(t *testing.T) {
 		"rank 0 is in its mesh, but has no place there": func(s *rankState) {
 			s.device.ranks, s.device.coordinate, s.device.more = s.ints([]int{2}, 0, 1), "N", []string{str("_rank"), num(0)}
 		},
-		"it has shape [2] and strides [1] in a job of 2 ranks": func(s *rankState) { // its base is rank 1
+		"it has shape [2] and strides [1] in a job of 2 ranks": func(s *rankState) { // the mesh begins at rank 1, so that it extends beyond the job
 			s.device.coordinate, s.device.more = list(num(0)), []string{str("_rank"), num(1)}
 		},
 		`its mesh is an object of "torch.distributed.checkpoint.metadata.OtherMesh"`: func(s *rankState) {
@@ -475,8 +476,8 @@ func TestMadeDTensors(t *testing.T) {
 	}
 }
 
-// TestStageIsMissing: two stages of a pipeline have two ranks each, and tensors of their own. The meshes
-// of a stage are cut from one of all ranks, so that the ranks of the other stage are missed.
+// TestStageIsMissing: two stages of a pipeline have two ranks each, and tensors of their own. The mesh of a stage is cut
+// from the mesh of all ranks. So it is an error if the files of the other stage are missing.
 func TestStageIsMissing(t *testing.T) {
 	var files []*fstest.MapFile
 	for rank := range 4 {
@@ -521,12 +522,12 @@ func TestEmptyPart(t *testing.T) {
 	requireRefused(t, `tensor "x": its local tensor is F32 [1,1], but [0:3,1:1] of size [3,1] is F32`, files(func(p *rankPickle) string { return p.floats(0, 1, 1) })...)
 }
 
-// order is an entry of a DTensor's shard_order: the dimensions of the mesh that cut one dimension.
+// order returns an entry of a DTensor's shard_order: the dimensions of the mesh that cut one dimension of the tensor.
 func order(dim int, mesh ...int) string {
 	return "ctorch.distributed.tensor._dtensor_spec\nShardOrderEntry\n" + tuple(num(dim), tuple(nums(mesh)...)) + "\x81"
 }
 
-// slicesOf returns a slice with n times the same text.
+// slicesOf returns a slice that contains the same text n times.
 func slicesOf(n int, text string) (all []string) {
 	for range n {
 		all = append(all, text)
@@ -534,7 +535,7 @@ func slicesOf(n int, text string) (all []string) {
 	return all
 }
 
-// TestNamesFirst: names that lack a rank are refused before any file is opened.
+// TestNamesFirst: if the names of the files show that a rank is missing, no file is opened.
 func TestNamesFirst(t *testing.T) {
 	for missing := range 3 {
 		folder := make(fstest.MapFS)
@@ -550,8 +551,8 @@ func TestNamesFirst(t *testing.T) {
 	}
 }
 
-// half is a DTensor of four elements, of which each of the two ranks of a mesh has two. It is the part of the rank at
-// this coordinate, or of a rank outside of the mesh if that is negative.
+// half returns a rank's part of a DTensor with four elements, which a mesh of two ranks divides. The rank is at this
+// coordinate of the mesh, or outside of the mesh if the coordinate is negative.
 func half(p *rankPickle, coordinate int, ranks ...int64) string {
 	n := 4 / len(ranks)
 	at, local := list(num(coordinate)), p.floats(n*coordinate, n)
@@ -561,7 +562,7 @@ func half(p *rankPickle, coordinate int, ranks ...int64) string {
 	return dtensor{size: tuple(num(4)), local: local, placements: list(shard(0)), mesh: deviceMesh{ranks: p.ints([]int{len(ranks)}, ranks...), coordinate: at}.String()}.String()
 }
 
-// TestJobs: which files of ranks make a checkpoint, and what is wrong with those that do not.
+// TestJobs: which sets of rank files form a checkpoint, and the errors for sets that do not.
 func TestJobs(t *testing.T) {
 	type entries = []string
 	files := func(all ...func(p *rankPickle) entries) (made []*fstest.MapFile) {
@@ -620,7 +621,7 @@ func TestJobs(t *testing.T) {
 	require.Equal(t, map[string]string{"epoch": "1"}, c.Metadata())
 	require.ElementsMatch(t, []string{"step", "only"}, c.objects)
 
-	// A tensor that safetensors cannot hold is left out if the caller wants that.
+	// A tensor that safetensors cannot hold is left out if Skip is set.
 	sparse := "ctorch._utils\n_rebuild_sparse_tensor\n)R"
 	unread := files(and(first, str("s"), sparse), and(second, str("s"), sparse))
 	c = must(openRankFiles(unread...))
@@ -632,7 +633,8 @@ func TestJobs(t *testing.T) {
 	c = must(openRankFiles(files(and(first, str("__metadata__"), num(1)), and(second, str("__metadata__"), num(1)))...))
 	requireFloats(t, c, "x", 4)
 
-	// Without a divided tensor, files are of ranks if their names say so, and the highest number tells how many.
+	// If no tensor is divided, only the names show that the files are of ranks, and the highest number in them determines
+	// the number of ranks.
 	named := func(names ...string) error {
 		folder := make(fstest.MapFS)
 		for i, file := range files(plain("p", 0), plain("p", 0))[:len(names)] {
@@ -645,7 +647,7 @@ func TestJobs(t *testing.T) {
 	require.ErrorContains(t, named("model_rank_1.pt"), "the file of rank 0 is missing: there were 2 ranks, and there are 1 files")
 	require.ErrorIs(t, named("model_0.pt", "model_1.pt"), fs.ErrNotExist)
 	require.ErrorContains(t, named("model_0.pt", "model_1.pt"), "no tensor in it is divided between ranks")
-	large := func(p *rankPickle) entries { // 1.2 GiB that a file of 1.5 MiB describes
+	large := func(p *rankPickle) entries { // a tensor of 1.2 GiB in a file of 1.5 MiB
 		return entries{str("large"), strings.Replace(p.floats(0, 1), tuple(num(1))+tuple(num(1)), tuple(num(300<<20))+tuple(num(0)), 1), str("p"), p.floats(0, 3<<17)}
 	}
 	require.NotNil(t, must(openRankFiles(files(large)...)))
@@ -658,7 +660,7 @@ func TestJobs(t *testing.T) {
 	require.ErrorContains(t, errorOf(OpenFS(&counted{FS: folder, plain: true}, ".")), "is not a file that can be read by offset")
 }
 
-// A faulty file system fails after some reads of its files.
+// A faulty file system fails after a number of reads of its files.
 type faulty struct {
 	fs.FS
 	left atomic.Int64
@@ -685,7 +687,7 @@ func (f faultyFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.(io.ReaderAt).ReadAt(p, off)
 }
 
-// TestFaultyFiles: an error of the file system comes out, whichever read fails, and is not blamed on the files.
+// TestFaultyFiles: whichever read fails, Open returns the error of the file system, and not a FormatError.
 func TestFaultyFiles(t *testing.T) {
 	ranks := make(fstest.MapFS)
 	for rank := range 2 {

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadsOnlyWhatIsNeeded counts the bytes that slices of a tensor read from each of
-// four files, which have its columns. A reader of ranges is called once for all runs in a file.
+// TestReadsOnlyWhatIsNeeded counts the bytes that slices of a tensor read from each of four files, which hold its columns.
+// A RangeReader is called once for all runs in its file.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
-	const rows, columns, ranks = 50, 32768, 4 // of two bytes; a file has 16 KiB of a row
+	const rows, columns, ranks = 50, 32768, 4 // elements have two bytes, so a file has 16 KiB of each row
 	x := random(rand.New(rand.NewPCG(5, 1)), safetensors.U16, rows, columns)
 	var of []pieces
 	for rank := range ranks {
@@ -39,7 +39,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 		require.Zero(t, r.bytes, "joining reads no data")
 	}
 	whole, ranged := must(joined.Tensor("x")), must(must(Assemble(rangeFiles...)).Tensor("x"))
-	// read returns how many bytes a slice reads from each file, in how many calls.
+	// read returns how many bytes a slice reads from each file, and the number of calls that read them.
 	read := func(whole safetensors.Tensor, readers []*recordingReader, ranges []safetensors.Range) (bytes [ranks]int, calls int) {
 		for _, r := range readers {
 			r.bytes, r.calls = 0, 0
@@ -54,8 +54,8 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
 		ranges []safetensors.Range
-		bytes  [ranks]int // read from each file
-		calls  int        // in all of them, at most
+		bytes  [ranks]int // number of bytes read from each file
+		calls  int        // largest number of calls, for all files together
 	}{
 		{"everything is read once", nil, [ranks]int{rows << 14, rows << 14, rows << 14, rows << 14}, 4 * rows},
 		{"one file has the columns", []safetensors.Range{safetensors.All(), safetensors.Span(8192, 16384)}, [ranks]int{1: rows << 14}, rows},
@@ -81,8 +81,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestClose: the File owns the files that it was joined from, and reads nothing after
-// Close.
+// TestClose: the File owns the files from which it was joined, and reads nothing after Close.
 func TestClose(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(5, 2)), safetensors.U8, 4, 4)
 	files := parsed(pieces{"x": must(must(NewPiece(x)).Shard(0, 0, 2))}, pieces{"x": must(must(NewPiece(x)).Shard(0, 1, 2)), "y": must(NewPiece(x))})
@@ -98,14 +97,14 @@ func TestClose(t *testing.T) {
 			require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, x)), fs.ErrClosed)
 		}
 	}
-	// A file that somebody else has closed is an error, too.
+	// Reading is also an error if somebody else has closed a file.
 	files = parsed(pieces{"x": must(NewPiece(x))}, pieces{"y": must(NewPiece(x))})
 	f = must(Assemble(files...))
 	require.NoError(t, files[1].Close())
 	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, must(f.Tensor("y")))), fs.ErrClosed)
 }
 
-// TestViews: joined tensors are copied; those that a file has whole keep their views.
+// TestViews: joined tensors have no View; tensors that one file holds as a whole keep theirs.
 func TestViews(t *testing.T) {
 	f := must(Open(meshDir))
 	defer f.Close()
@@ -124,8 +123,8 @@ func TestViews(t *testing.T) {
 	require.Positive(t, viewed)
 }
 
-// TestConcurrentUse reads, slices and saves one checkpoint from many goroutines, which
-// the race detector watches, and closes it meanwhile: what was read is right.
+// TestConcurrentUse reads, slices and saves one checkpoint from many goroutines, and closes it in the meantime. All
+// bytes that were read are right. The race detector checks the accesses.
 func TestConcurrentUse(t *testing.T) {
 	want := loaded(wholeFile)
 	f := must(Open(meshDir))
@@ -164,10 +163,9 @@ func TestConcurrentUse(t *testing.T) {
 	all.Wait()
 }
 
-// BenchmarkSlice reads columns of a tensor of which four ranks have 512 each. All 2048
-// take as long as one tensor of 16 MiB in a file. They pass through a buffer in the
-// cache, which adds little: smaller ones, and copies straight from the mapping, gained
-// nothing.
+// BenchmarkSlice reads columns of a tensor of which four ranks have 512 each. Reading all 2048 takes as long as reading a
+// tensor of 16 MiB from one file. The columns pass through a buffer that stays in the cache of the processor, which costs
+// little: smaller buffers, and copies directly from the mapping, were not faster.
 func BenchmarkSlice(b *testing.B) {
 	const ranks, size = 4, 2048
 	x := random(rand.New(rand.NewPCG(6, 3)), safetensors.F32, size, size)

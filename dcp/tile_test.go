@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cut returns a rank for each box, with the piece of a tensor in it.
+// cut returns a rank for each box. The rank has the piece of the tensor in that box.
 func cut(x safetensors.Tensor, boxes []box) (ranks []pieces) {
 	for _, b := range boxes {
 		var ranges []safetensors.Range
@@ -23,14 +23,14 @@ func cut(x safetensors.Tensor, boxes []box) (ranks []pieces) {
 	return ranks
 }
 
-// cutUp cuts a box up, n times: in two, or into five boxes that no straight cut separates.
-// Some may be empty. Multiples of unit are left whole in the last dimension.
+// cutUp makes n cuts, each of which divides a box into two, or into five that no straight cut separates. Some boxes may be
+// empty. In the last dimension, all cuts are at multiples of unit.
 func cutUp(rng *rand.Rand, b box, n, unit int) []box {
 	boxes := []box{b}
 	for range n {
 		i := rng.IntN(len(boxes))
 		b := boxes[i]
-		sides := func(dim int) []int { // a begin, two places within, and the end
+		sides := func(dim int) []int { // the begin, two places inside, and the end
 			step := 1
 			if dim == len(b.begin)-1 {
 				step = unit
@@ -55,9 +55,9 @@ func cutUp(rng *rand.Rand, b box, n, unit int) []box {
 	return boxes
 }
 
-// TestTilings joins tensors of every dtype that were cut up at random, with empty pieces, and
-// with pieces that several ranks have, and slices the result. In some a box has another place:
-// whether they tile a tensor nonetheless is what counting says.
+// TestTilings joins tensors of every dtype that were cut up at random, with empty pieces and with pieces that several ranks
+// have, and slices the result. In some rounds, one box is replaced by a random one. Counting the boxes at each element then
+// decides whether they still tile a tensor.
 func TestTilings(t *testing.T) {
 	rounds := 3000
 	if testing.Short() {
@@ -70,7 +70,7 @@ func TestTilings(t *testing.T) {
 		dtype := dtypes[rng.IntN(len(dtypes))]
 		unit := 1
 		if dtype.Bits() < 8 {
-			unit = 4 // whole bytes
+			unit = 4 // so many elements fill whole bytes
 		}
 		shape := make([]int, 1+rng.IntN(3))
 		for i := range shape {
@@ -133,8 +133,8 @@ func randomRange(rng *rand.Rand, n int) safetensors.Range {
 	return safetensors.Span(first, first+rng.IntN(n-first+1)).By(1 + rng.IntN(3))
 }
 
-// naive returns the least box from 0 on that has all boxes. They tile it if each element is in
-// one of them, not counting boxes that are there twice.
+// naive returns the smallest box that starts at 0 and contains all boxes. They tile it if each of its elements lies in
+// exactly one of them, where equal boxes count once.
 func naive(boxes []box) (whole box, tiles bool) {
 	whole = box{make([]int, len(boxes[0].begin)), make([]int, len(boxes[0].begin))}
 	distinct := make(map[string]box)
@@ -144,7 +144,7 @@ func naive(boxes []box) (whole box, tiles bool) {
 			whole.end[i] = max(whole.end[i], n)
 		}
 	}
-	var each func(dim int, boxes []box) bool // of the boxes that have the indices before
+	var each func(dim int, boxes []box) bool // boxes contains only those that have the indices chosen for the dimensions before dim
 	each = func(dim int, boxes []box) bool {
 		if dim == len(whole.end) {
 			return len(boxes) == 1

@@ -21,20 +21,20 @@ import (
 // of testdata/requirements-torch.txt. Otherwise they are skipped, or fail if
 // SAFETENSORS_REQUIRE_TORCH is 1.
 
-// script returns a func that runs a command of a script.
+// script returns a func that runs a script in testdata with arguments.
 func script(t *testing.T, name string) func(args ...string) {
 	t.Helper()
 	python := testplatform.Torch(t)
 	return func(args ...string) {
 		t.Helper()
-		// -B: no __pycache__ next to the script.
+		// -B keeps Python from writing __pycache__ next to the script.
 		out, err := exec.Command(python, append([]string{"-B", name}, args...)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
 }
 
-// torchTensors returns tensors of the dtypes and shapes that are dealt out
-// differently: uneven, smaller than the number of ranks, without elements, scalars.
+// torchTensors returns tensors whose dtypes and shapes are divided in different ways: with sizes that are not multiples of
+// the number of ranks, or are smaller than it, without elements, and scalars.
 func torchTensors(t *testing.T) map[string]safetensors.Tensor {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 1))
@@ -55,8 +55,7 @@ func torchTensors(t *testing.T) map[string]safetensors.Tensor {
 	return tensors
 }
 
-// job returns a spec with random placements for a mesh: those of all tensors but
-// scalars and a few others.
+// job returns a spec for a mesh, with random placements for all tensors except scalars and a few others.
 func job(tensors map[string]safetensors.Tensor, seed uint64, mesh ...int) spec {
 	rng := rand.New(rand.NewPCG(4, seed))
 	s := spec{Mesh: mesh, Placements: make(map[string][]string)}
@@ -68,7 +67,7 @@ func job(tensors map[string]safetensors.Tensor, seed uint64, mesh ...int) spec {
 		for range mesh {
 			placement := "R"
 			if rank == 4 {
-				placement = "S0" // some pieces on a mesh are empty
+				placement = "S0" // so that some pieces are empty
 			} else if rng.IntN(4) > 0 {
 				placement = "S" + strconv.Itoa(rng.IntN(rank))
 			}
@@ -86,11 +85,10 @@ func writeWhole(t *testing.T, tensors map[string]safetensors.Tensor) string {
 	return name
 }
 
-// torchMeshes are those of the jobs that the tests run.
+// torchMeshes are the meshes of the jobs that the tests run.
 var torchMeshes = [][]int{{2}, {3}, {4}, {2, 2}}
 
-// TestTorchSaves opens what jobs of PyTorch have saved. Each file is what WriteFile
-// makes of the same pieces.
+// TestTorchSaves opens the checkpoints of PyTorch jobs. WriteFile writes the same file for the same pieces.
 func TestTorchSaves(t *testing.T) {
 	run := script(t, "testdata/dcp.py")
 	tensors := torchTensors(t)
@@ -114,8 +112,8 @@ func TestTorchSaves(t *testing.T) {
 	}
 }
 
-// TestTorchLoads lets jobs of PyTorch load what ranks of Go have written for another
-// mesh, all of them all their pieces.
+// TestTorchLoads lets PyTorch jobs load checkpoints that Go ranks have written for another mesh. Each Go rank writes all its
+// pieces, even those that other ranks write, too.
 func TestTorchLoads(t *testing.T) {
 	run := script(t, "testdata/dcp.py")
 	tensors := torchTensors(t)
@@ -132,9 +130,9 @@ func TestTorchLoads(t *testing.T) {
 	run(args...)
 }
 
-// TestTorchRanks joins what the ranks of jobs of PyTorch save with torch.save, for random meshes of one
-// and two dimensions and random placements, into the tensors from before they were cut: in
-// every dimension, twice in the same one, uneven, with empty parts, replicated and plain.
+// TestTorchRanks joins the files that the ranks of PyTorch jobs save with torch.save, for random meshes of one and two
+// dimensions and random placements. The results equal the tensors before they were cut: along every dimension, twice along
+// the same one, unevenly, with empty parts, replicated and plain.
 func TestTorchRanks(t *testing.T) {
 	run := script(t, "testdata/ranks.py")
 	tensors := torchTensors(t)
@@ -156,8 +154,7 @@ func TestTorchRanks(t *testing.T) {
 	}
 }
 
-// TestTorchGolden makes the files of testdata again: they are the same but for the
-// order of the keys in the metadata.
+// TestTorchGolden makes the files of testdata again. Only the order of the keys in the metadata may differ.
 func TestTorchGolden(t *testing.T) {
 	run := script(t, "testdata/dcp.py")
 	dir := t.TempDir()

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWriteAsTorch writes the pieces of each file of the golden checkpoint: they are
-// the files that PyTorch wrote.
+// TestWriteAsTorch writes the pieces of each file of the golden checkpoint. The results equal the files that PyTorch wrote.
 func TestWriteAsTorch(t *testing.T) {
 	var spec spec
 	require.NoError(t, json.Unmarshal(must(os.ReadFile("testdata/mesh.json")), &spec))
@@ -26,9 +25,8 @@ func TestWriteAsTorch(t *testing.T) {
 	}
 }
 
-// requireWritten checks that a file of PyTorch is the one that Write makes of the same
-// pieces, but for the order of the keys in the metadata. all are the pieces of the
-// rank, some of which PyTorch lets another rank save.
+// requireWritten checks that Write makes the same file as PyTorch for the same pieces, except for the order of the keys in
+// the metadata. all holds the pieces of the rank. PyTorch lets other ranks save some of them.
 func requireWritten(t *testing.T, name string, all pieces) {
 	t.Helper()
 	want := must(os.ReadFile(name))
@@ -42,11 +40,11 @@ func requireWritten(t *testing.T, name string, all pieces) {
 	require.Equal(t, want[header.DataStart:], got[header.DataStart:])
 }
 
-// TestShard deals a dimension out as torch.chunk does, which PyTorch's Shard uses.
+// TestShard: Shard divides a dimension as torch.chunk does, which PyTorch's Shard uses.
 func TestShard(t *testing.T) {
 	for _, c := range []struct {
 		size, ranks int
-		begins      []int // and the size
+		begins      []int // offsets at which the shards begin, then the size
 	}{
 		{6, 3, []int{0, 2, 4, 6}},
 		{5, 3, []int{0, 2, 4, 5}},
@@ -86,7 +84,7 @@ func TestShard(t *testing.T) {
 	}
 }
 
-// TestPieceErrors checks the error of each rule. Nothing of a file is at fault.
+// TestPieceErrors checks the error for each rule. None of them is a FormatError, because no file is at fault.
 func TestPieceErrors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 4))
 	x, bits := random(rng, safetensors.U8, 2, 3), random(rng, safetensors.F4, 2, 2)
@@ -112,7 +110,7 @@ func TestPieceErrors(t *testing.T) {
 	require.Error(t, errorOf(Piece{}.Shard(0, 0, 1)))
 }
 
-// TestWriteErrors checks that what cannot be written leaves nothing.
+// TestWriteErrors checks that a failed write leaves no file behind.
 func TestWriteErrors(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
 	name := filepath.Join(t.TempDir(), FileName(0))
@@ -127,8 +125,7 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestMetadata adds the keys of a program to those of DCP, and keeps none that
-// speaks of other pieces.
+// TestMetadata: the metadata of a program is added to the keys of DCP, which replace keys that describe other pieces.
 func TestMetadata(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(1, 5)), safetensors.U8, 4)
 	given := map[string]string{"step": "7", shardingKey: "of another file"}
