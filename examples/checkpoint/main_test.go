@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// train runs the program and returns what it prints and the checkpoint.
+// train runs the program. It returns the output and the content of the checkpoint.
 func train(t *testing.T, file string, args ...string) (string, []byte) {
 	var out bytes.Buffer
 	require.NoError(t, run(append([]string{"-file", file, "-every", "20"}, args...), &out))
@@ -22,8 +22,7 @@ func train(t *testing.T, file string, args ...string) (string, []byte) {
 	return out.String(), checkpoint
 }
 
-// TestResume checks that a run that was stopped ends, byte for byte, with the
-// checkpoint of a run that was not.
+// TestResume checks that a run that was stopped and resumed ends with the same checkpoint, byte for byte, as a run that was not stopped.
 func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "latest.safetensors")
 	printed, want := train(t, file, "-steps", "100")
@@ -46,8 +45,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestSaver checks that the training goes on during a save, that one save waits
-// for another, and that errors are reported by the next call.
+// TestSaver checks that the training continues during a save, that a save waits for the one before it, and that the next call returns the error of a
+// save.
 func TestSaver(t *testing.T) {
 	s := saver{file: filepath.Join(t.TempDir(), "latest.safetensors")}
 	m := newModel()

@@ -18,7 +18,7 @@ import (
 
 var elementsOfMatrix = []float64{0, -1, 2, 3.5, 1024, -0.125}
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -29,8 +29,7 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// matrix returns a tensor of two rows and three columns, and the slice that it
-// refers to.
+// matrix returns a tensor with two rows and three columns, and the slice to which it refers.
 func matrix(t *testing.T, d safetensors.DType) (safetensors.Tensor, []float64) {
 	values := append([]float64(nil), elementsOfMatrix...)
 	m := must(safetensors.NewTensor(safetensors.F64, []int{2, 3}, values))
@@ -40,7 +39,7 @@ func matrix(t *testing.T, d safetensors.DType) (safetensors.Tensor, []float64) {
 	return m, values
 }
 
-// TestGonum: a matrix of gonum shares the elements of an F64 tensor, and has copies of others.
+// TestGonum: a matrix of gonum shares the elements of an F64 tensor, and has copies of the elements of any other tensor.
 func TestGonum(t *testing.T) {
 	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
 		x, shared := matrix(t, d)
@@ -89,8 +88,7 @@ $`, out.String())
 	require.ErrorContains(t, run([]string{"../../testdata/model.safetensors", "model.norm.weight"}, io.Discard), "gonum: F32 [32] is not a matrix")
 }
 
-// TestQuantised loads a quantised model into gonum: the matrix is the original one but
-// for rounding.
+// TestQuantised loads a quantised model into gonum. The matrix equals the original one, except for rounding.
 func TestQuantised(t *testing.T) {
 	values := make([]float32, 8*128)
 	for i := range values {

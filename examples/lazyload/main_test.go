@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeModel writes a matrix of 24 rows and 40 columns in several dtypes, with the
-// elements 0, 1, 2 … of a row in each, and two tensors of other ranks.
+// writeModel writes a matrix with 24 rows and 40 columns in each of several dtypes, and two tensors with other ranks. The elements of each row are
+// 0, 1, 2 and so on.
 func writeModel(t *testing.T, name string) {
 	values := make([]float32, 24*40)
 	for i := range values {
@@ -32,7 +32,7 @@ func writeModel(t *testing.T, name string) {
 	require.NoError(t, safetensors.WriteFile(name, tensors, nil))
 }
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -40,7 +40,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// viewable reports whether this system maps files and is little-endian.
+// viewable reports whether Open gives views on this system: whether it maps files and is little-endian.
 func viewable(name string) bool {
 	f := must(safetensors.Open(name))
 	defer f.Close()
@@ -48,16 +48,16 @@ func viewable(name string) bool {
 	return !errors.Is(err, errors.ErrUnsupported)
 }
 
-// TestParts: a part of a tensor is a view where it can be one, and no more is read than it needs.
+// TestParts: a part of a tensor is viewed if possible, and no superfluous bytes are read.
 func TestParts(t *testing.T) {
 	model := filepath.Join(t.TempDir(), "model.safetensors")
 	writeModel(t, model)
 	const all = "960 elements: [0 1 2 3] ...\n"
 	for _, c := range []struct {
 		flags, tensor string
-		head, tail    string // of what is printed
-		views         bool   // of a mapped file
-		bytes         int    // read for the tensor; short gaps are read, too
+		head, tail    string // start and end of the output
+		views         bool   // whether the part of a mapped file has a view
+		bytes         int    // number of bytes read for the tensor, including short gaps
 	}{
 		{"", "F32", "F32: F32 [24,40]\n", all, true, 24 * 40 * 4},
 		{"", "BF16", "BF16: BF16 [24,40]\n", all, false, 24 * 40 * 2},

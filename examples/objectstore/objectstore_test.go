@@ -19,8 +19,7 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// put makes a checkpoint of three matrices of 1 MiB and a scalar, each shard as one process
-// would.
+// put writes a checkpoint of three matrices of 1 MiB and a scalar. It writes each shard as one process of a job would.
 func put(t *testing.T, d folder) map[string]safetensors.Tensor {
 	tensors := map[string]safetensors.Tensor{"step": must(safetensors.NewTensor(safetensors.I64, nil, []int64{2000}))}
 	for k := range 3 {
@@ -38,8 +37,7 @@ func put(t *testing.T, d folder) map[string]safetensors.Tensor {
 	return tensors
 }
 
-// TestRoundTrip checks that a checkpoint comes back from every provider, whole and in
-// parts.
+// TestRoundTrip checks that a checkpoint can be read back from every provider, as a whole and in parts.
 func TestRoundTrip(t *testing.T) {
 	for name, d := range folders(t) {
 		tensors := put(t, d)
@@ -63,8 +61,8 @@ func requireEqual(t *testing.T, want, got safetensors.Tensor) {
 	require.True(t, bytes.Equal(must(safetensors.Append[byte](nil, want)), must(safetensors.Append[byte](nil, got))))
 }
 
-// TestRequests checks what is sent to S3: a shard is uploaded in parts, opening takes one
-// request for each shard, and a part of a tensor is read alone.
+// TestRequests checks the requests to S3: a shard is uploaded in parts, opening takes one request for each shard, and a part of a tensor is read without
+// the rest.
 func TestRequests(t *testing.T) {
 	s, d := startStore(t)
 	put(t, d)
@@ -85,7 +83,7 @@ func TestRequests(t *testing.T) {
 	require.Len(t, parts, 3)
 }
 
-// TestErrors: errors name the shard or the bucket that is absent, and the URL that is wrong.
+// TestErrors: errors name the shard or the bucket that does not exist, or the URL that is invalid.
 func TestErrors(t *testing.T) {
 	s, d := startStore(t)
 	require.ErrorContains(t, errorOf(d.open(indexName)), indexName)
@@ -101,7 +99,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorContains(t, errorOf(d.open(indexName)), missing)
 }
 
-// shardOf returns a shard of one tensor that is larger than what opening it reads.
+// shardOf returns a shard with one tensor, which has more bytes than Open reads.
 func shardOf(fill byte) []byte {
 	x := must(safetensors.NewTensor(safetensors.U8, []int{300, 1000}, bytes.Repeat([]byte{fill}, 300_000)))
 	var b bytes.Buffer
@@ -114,8 +112,7 @@ func read(f *safetensors.File) ([]byte, error) {
 	return safetensors.Append[byte](nil, must(must(f.Tensor("x")).Part(0, 99, 100)))
 }
 
-// TestReplaced checks that every provider serves parts of an object, until it is replaced by
-// another one, also of the same size.
+// TestReplaced checks that parts of an object can be read from every provider, until the object is replaced, even by one of the same size.
 func TestReplaced(t *testing.T) {
 	check := func(name string, d folder, replace func()) {
 		f := must(d.open("o.safetensors"))
@@ -130,7 +127,7 @@ func TestReplaced(t *testing.T) {
 		check(name, d, func() {
 			before := must(d.Attributes(t.Context(), "o.safetensors"))
 			for after := *before; after.ModTime.Equal(before.ModTime) && after.ETag == before.ETag; after = *must(d.Attributes(t.Context(), "o.safetensors")) {
-				time.Sleep(time.Millisecond) // of a file there is only the time, in ticks of its system
+				time.Sleep(time.Millisecond) // a file has only a time as its version, in ticks of the file system
 				require.NoError(t, d.WriteAll(t.Context(), "o.safetensors", shardOf(8), nil))
 			}
 		})
@@ -176,17 +173,16 @@ type zeros struct{}
 
 func (zeros) ReadAt(b []byte, _ int64) (int, error) { clear(b); return len(b), nil }
 
-// writing returns a func that writes zeros.
+// writing returns a func that writes size zeros.
 func writing(size int64) func(io.Writer) error {
 	return func(w io.Writer) error { return errorOf(io.Copy(w, io.NewSectionReader(zeros{}, 0, size))) }
 }
 
-// TestFailedUpload checks that an upload that fails leaves no object behind, nor
-// touches the one that there was.
+// TestFailedUpload checks that an upload that fails creates no object, and does not change an existing one.
 func TestFailedUpload(t *testing.T) {
 	for provider, d := range folders(t) {
 		require.NoError(t, d.WriteAll(t.Context(), "shard", []byte("before"), nil))
-		for _, size := range []int64{0, 1 << 10, 18 << 20} { // less than a part, and several
+		for _, size := range []int64{0, 1 << 10, 18 << 20} { // nothing, less than a part, and several parts
 			err := d.create("shard", func(w io.Writer) error {
 				return errors.Join(writing(size)(w), errDisk)
 			})

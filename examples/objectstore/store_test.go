@@ -24,14 +24,14 @@ import (
 // logs requests. It is gofakes3, or the server at OBJECTSTORE_S3 if that is set.
 type store struct {
 	http.Handler
-	location string                                        // of a folder in the bucket
+	location string                                        // URL of a folder in the bucket
 	fault    func(http.ResponseWriter, *http.Request) bool // reports whether it has answered
 
 	mu  sync.Mutex
-	log []*http.Request // in the order of their start
+	log []*http.Request // requests, in the order in which they started
 }
 
-// must returns v, of a call that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -42,14 +42,14 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// startStore starts a store and makes it that of the environment.
+// startStore starts a store, and sets the environment so that S3 URLs refer to it.
 func startStore(t *testing.T) (*store, folder) {
 	s := new(store)
 	if upstream := os.Getenv("OBJECTSTORE_S3"); upstream != "" {
 		u := must(url.Parse(upstream))
 		s.Handler = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
-			r.Out.Host = r.In.Host // it is signed
+			r.Out.Host = r.In.Host // the signature contains the host
 		}}
 	} else {
 		s.Handler = gofakes3.New(s3mem.New(),
@@ -105,7 +105,7 @@ func (s *store) requests() []*http.Request {
 	return log
 }
 
-// folders returns an empty folder of each provider that can be written to here.
+// folders returns an empty folder of each provider to which the tests can write.
 func folders(t *testing.T) map[string]folder {
 	_, amazon := startStore(t)
 	return map[string]folder{
@@ -125,8 +125,8 @@ func keys(t *testing.T, d folder) (names []string) {
 	return names
 }
 
-// served is the object that Google and Azure serve, under every name. There is one server in
-// the process, because the drivers read its address from the environment once.
+// served is the object that the fake servers of Google and Azure serve, under every name. There is one server for the whole process, because the drivers
+// read its address from the environment only once.
 var served struct {
 	generation int
 	data       []byte
@@ -149,7 +149,7 @@ var serve = sync.OnceFunc(func() {
 	os.Setenv("AZURE_STORAGE_PROTOCOL", "http")
 })
 
-// readings returns folders of Google and Azure in which every object is data.
+// readings returns folders of Google and Azure in which every object has the content data.
 func readings(t *testing.T, data []byte) map[string]folder {
 	serve()
 	served.generation, served.data = 1, data

@@ -21,8 +21,7 @@ var shards = []string{
 	"model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors",
 }
 
-// save writes the shard of one rank, as each process of a training run does: here
-// one tensor, whose elements data holds.
+// save writes the shard of one rank, as each process of a training run does. Here a shard has one tensor, whose elements data holds.
 func save(d folder, rank, elements int, data io.ReaderAt) error {
 	moment, err := safetensors.NewTensorAt(safetensors.U8, []int{elements}, data)
 	if err != nil {
@@ -33,15 +32,14 @@ func save(d folder, rank, elements int, data io.ReaderAt) error {
 	})
 }
 
-// Four ranks save a checkpoint. Each writes its shard; once all have returned, the
-// first one writes the index. A reader joins the parts.
+// Four ranks save a checkpoint. Each writes its shard. After all have returned, the first one writes the index. A reader joins the parts.
 func Example_training() {
 	ctx := context.Background()
 	bucket := memblob.OpenBucket(nil)
 	defer bucket.Close()
 	d := folder{blob.PrefixedBucket(bucket, "step-2000/run-7/"), ctx}
 
-	var group errgroup.Group // in place of the barrier between the processes
+	var group errgroup.Group // stands for the barrier between the processes
 	for rank := range shards {
 		group.Go(func() error { return save(d, rank, 8, zeros{}) })
 	}
@@ -65,13 +63,13 @@ func Example_training() {
 	// Output: U8 [32] <nil>
 }
 
-// A stuck rank never gets the last of its elements.
+// A stuck reader returns all elements of a rank except the last ones. A read of these waits until free is closed.
 type stuck struct {
-	reached chan struct{} // closed when it asks for them
-	free    chan struct{} // ends it
+	reached chan struct{} // closed when that read begins
+	free    chan struct{} // closed to end that read
 }
 
-const large = 20 << 20 // elements of a shard that is uploaded in parts
+const large = 20 << 20 // number of elements of a shard that is uploaded in parts
 
 func (s stuck) ReadAt(b []byte, off int64) (int, error) {
 	if off+int64(len(b)) < large {
@@ -82,12 +80,10 @@ func (s stuck) ReadAt(b []byte, off int64) (int, error) {
 	return 0, errDisk
 }
 
-// TestRankDies has one of four ranks end near the end of its shard, as it does for the
-// store when its process is killed. That shard does not appear, so that no index can be
-// made, and readers find the previous checkpoint only. The rank repeats its part, and the
-// new checkpoint is complete.
+// TestRankDies: one of four ranks ends near the end of its shard. To the store this looks as if its process was killed. The shard does not appear, so that
+// no index can be written, and readers find only the previous checkpoint. Then the rank writes its shard again, and the new checkpoint is complete.
 func TestRankDies(t *testing.T) {
-	leftOver := map[string]int{"file": 1} // elsewhere, the parts are no object
+	leftOver := map[string]int{"file": 1} // in the other stores, the parts are not objects
 	for provider, d := range folders(t) {
 		step := func(n int) folder { return folder{blob.PrefixedBucket(d.Bucket, fmt.Sprintf("step-%d/", n)), d.ctx} }
 		previous, next := step(1000), step(2000)

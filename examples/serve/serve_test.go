@@ -24,8 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// filled returns tensors all of whose elements are v: x, BF16 [256,1024], and one whose name
-// has to be escaped in a URL.
+// filled returns tensors whose elements are all v: x, which is BF16 [256,1024], and one whose name must be escaped in a URL.
 func filled(t *testing.T, v float32) map[string]safetensors.Tensor {
 	values := make([]float32, 256*1024)
 	for i := range values {
@@ -40,7 +39,7 @@ func filled(t *testing.T, v float32) map[string]safetensors.Tensor {
 	return map[string]safetensors.Tensor{"x": x, "a/../y?": y}
 }
 
-// start serves a directory with two models, a file and a pipeline of one component.
+// start serves a directory with two models: a file, and a pipeline with one component.
 func start(t *testing.T) (s *server, url string) {
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pipe", "unet"), 0o777))
@@ -59,7 +58,7 @@ func start(t *testing.T) (s *server, url string) {
 	return s, web.URL
 }
 
-// get sends a request with header fields, in pairs, and returns the answer and its body.
+// get sends a request, and returns the answer and its body. header contains names and values of header fields in turn.
 func get(t *testing.T, url string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequest("GET", url, nil)
@@ -83,7 +82,7 @@ func count(s *server, name string) int64 {
 	return n.Value()
 }
 
-// written returns the bytes of a slice of a tensor of filled, converted.
+// written returns the bytes that a server should send for a slice of x, converted to d.
 func written(t *testing.T, x safetensors.Tensor, d safetensors.DType, ranges ...safetensors.Range) string {
 	x, err := x.Slice(ranges...)
 	require.NoError(t, err)
@@ -95,7 +94,7 @@ func written(t *testing.T, x safetensors.Tensor, d safetensors.DType, ranges ...
 	return b.String()
 }
 
-// TestModels lists the models of the folder and the tensors of one of them.
+// TestModels lists the models in the directory, and the tensors of one of them.
 func TestModels(t *testing.T) {
 	_, url := start(t)
 	_, body := get(t, url+"/models")
@@ -110,7 +109,7 @@ func TestModels(t *testing.T) {
 	require.True(t, json.Valid([]byte(body)))
 }
 
-// TestTensors sends tensors, slices and conversions, and refuses other requests with their status.
+// TestTensors requests tensors, slices and conversions. An invalid request gets the status that fits its error.
 func TestTensors(t *testing.T) {
 	s, url := start(t)
 	y := filled(t, 2)["a/../y?"]
@@ -155,8 +154,8 @@ func TestTensors(t *testing.T) {
 	require.EqualValues(t, 7, count(s, "status_400"))
 }
 
-// TestRanges: an answer can be resumed, and a client that has one is not sent it again. After
-// the model was replaced, both give the new one as a whole.
+// TestRanges: a client can resume an answer, and an answer that it has already is not sent again. After the model was replaced, both requests get the
+// whole answer of the new model.
 func TestRanges(t *testing.T) {
 	s, url := start(t)
 	x := url + "/models/shards/x"
@@ -194,8 +193,8 @@ func TestRanges(t *testing.T) {
 	require.NotEqual(t, whole, body)
 }
 
-// TestReload: what appears is served, what is gone is not, and what cannot be opened stays what it
-// was, with one line in the log and not one for each poll.
+// TestReload: new models are served, and removed ones are not. If a model cannot be opened, the old one stays in use, and the error is logged once, and not
+// at each poll.
 func TestReload(t *testing.T) {
 	s, url := start(t)
 	opened := count(s, "opened")
@@ -230,8 +229,7 @@ func TestReload(t *testing.T) {
 	require.NotEqual(t, before, after)
 }
 
-// TestReplacements: models are replaced while requests run. An answer is of one model, whole or
-// broken off, never a mixture.
+// TestReplacements: models are replaced while requests are in progress. An answer belongs to one model, and is complete or broken off. It is never a mixture.
 func TestReplacements(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("an open file cannot be replaced")
@@ -250,12 +248,12 @@ func TestReplacements(t *testing.T) {
 				query := []string{"", "?dtype=F32"}[client/2]
 				resp, err := http.Get(url + "/models/" + model + "/x" + query)
 				if err != nil {
-					continue // broken off before the header was complete
+					continue // the answer was broken off before its header was complete
 				}
 				body, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
 				if err == nil && resp.StatusCode == 500 && bytes.Contains(body, []byte(fs.ErrClosed.Error())) {
-					continue // replaced twice, before the first byte
+					continue // the model was replaced twice before the first byte
 				}
 				if size := 2 + 2*(client/2); err == nil && (resp.StatusCode != 200 || len(body) != 256*1024*size || !bytes.Equal(body[size:], body[:len(body)-size])) {
 					t.Errorf("status %d, %d bytes, of several models or a part", resp.StatusCode, len(body))
@@ -279,12 +277,12 @@ func TestReplacements(t *testing.T) {
 	require.Equal(t, written(t, filled(t, 10+replacements-1)["x"], safetensors.BF16), body)
 }
 
-// A readerFunc is an io.ReaderAt.
+// A readerFunc is a func that implements io.ReaderAt.
 type readerFunc func(b []byte, off int64) (int, error)
 
 func (f readerFunc) ReadAt(b []byte, off int64) (int, error) { return f(b, off) }
 
-// serveReader lets s serve a model whose data, after its header, is read by the func.
+// serveReader lets s serve a model whose data, after its header, the func read reads.
 func serveReader(t *testing.T, s *server, read func(b []byte, off, start int64) (int, error)) {
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{"x": large(t, 3)}, nil))
@@ -302,14 +300,14 @@ func serveReader(t *testing.T, s *server, read func(b []byte, off, start int64) 
 	s.models.Store(&map[string]*model{"m": {f, "1"}})
 }
 
-// large returns a tensor that takes one read for each MiB, and some more.
+// large returns a tensor of this number of MiB, each of which takes one read.
 func large(t *testing.T, mib int) safetensors.Tensor {
 	x, err := safetensors.NewTensor(safetensors.U8, []int{mib, 1 << 20}, make([]byte, mib<<20))
 	require.NoError(t, err)
 	return x
 }
 
-// TestClosedBefore: a request that meets the end of a model gets the new one, once.
+// TestClosedBefore: if the model of a request is closed before the first byte, the request gets the new model. The handler tries that only once.
 func TestClosedBefore(t *testing.T) {
 	s, url := start(t)
 	after := *s.models.Load()
@@ -331,8 +329,8 @@ func TestClosedBefore(t *testing.T) {
 	delete(after, "m")
 }
 
-// TestErrors: an error before the first byte is an answer; after it, the answer is broken off, so
-// that no client takes a part for the whole.
+// TestErrors: an error before the first byte becomes the answer. After an error later on, the answer is broken off, so that no client takes a part for the
+// whole.
 func TestErrors(t *testing.T) {
 	s, url := start(t)
 	opened := *s.models.Load()
@@ -367,8 +365,7 @@ func TestErrors(t *testing.T) {
 	require.Zero(t, count(s, "retries"))
 }
 
-// TestEnd: when the program is told to end, a request that runs gets its whole answer, and then
-// the models are closed.
+// TestEnd: when the program is told to end, a request in progress gets its whole answer, and then the models are closed.
 func TestEnd(t *testing.T) {
 	s := newServer(t.TempDir())
 	require.NoError(t, safetensors.WriteFile(filepath.Join(s.dir, "one.safetensors"), map[string]safetensors.Tensor{"x": large(t, 32)}, nil))
@@ -382,7 +379,7 @@ func TestEnd(t *testing.T) {
 	require.NoError(t, err)
 	x, err := (*s.models.Load())["one.safetensors"].Tensor("x")
 	require.NoError(t, err)
-	end() // most of the 32 MiB are in no buffer yet
+	end() // at this time, most of the 32 MiB have not reached any buffer
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
