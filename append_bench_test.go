@@ -27,7 +27,8 @@ func BenchmarkAppendSmall(b *testing.B) {
 	}
 }
 
-// TestAppendSmall: appending a few elements that are in memory allocates only the memory of the result.
+// TestAppendSmall: appending a few elements that are in memory allocates only the memory of the
+// result.
 func TestAppendSmall(t *testing.T) {
 	x := must(NewTensor(F32, []int{8}, make([]float32, 8)))
 	require.Equal(t, 1.0, testing.AllocsPerRun(100, func() { must(Append[float32](nil, x)) }))

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watched returns a folder that calls the func index after it has read an index, and the func file before it opens a
-// file.
+// watched returns a folder that calls the func index after it has read an index, and the func file
+// before it opens a file.
 func watched(in folder, index, file func()) folder {
 	open := in.openFile
 	in.FS = watchedFS{in.FS.(listedFS), index}
@@ -54,7 +54,8 @@ func saveGeneration(t *testing.T, dir string, n uint32, shards int) {
 	require.NoError(t, WriteShards(dir, tensors, nil, 4))
 }
 
-// TestReplacedWhileOpened: a checkpoint that is replaced after its index or its directory was read opens as the new one.
+// TestReplacedWhileOpened: a checkpoint that is replaced after its index or its directory was read
+// opens as the new one.
 func TestReplacedWhileOpened(t *testing.T) {
 	nothing := func() {}
 	for _, first := range []int{1, 3} {
@@ -85,7 +86,8 @@ func TestReplacedWhileOpened(t *testing.T) {
 	}
 }
 
-// TestReplacedForEver: if a checkpoint is replaced during each try to open it, Open gives up after ten tries.
+// TestReplacedForEver: if a checkpoint is replaced during each try to open it, Open gives up after
+// ten tries.
 func TestReplacedForEver(t *testing.T) {
 	dir := t.TempDir()
 	saveGeneration(t, dir, 0, 2)
@@ -99,8 +101,8 @@ func TestReplacedForEver(t *testing.T) {
 	require.EqualValues(t, 10, n)
 }
 
-// TestMissingShard: if a shard is missing and the index has not changed, Open reads the index again, but opens no file
-// again.
+// TestMissingShard: if a shard is missing and the index has not changed, Open reads the index
+// again, but opens no file again.
 func TestMissingShard(t *testing.T) {
 	dir := t.TempDir()
 	saveGeneration(t, dir, 0, 3)

@@ -36,8 +36,8 @@ func TestDTypes(t *testing.T) {
 	require.EqualError(t, new(DType).UnmarshalText(nil), `safetensors: unknown dtype ""`)
 }
 
-// TestDTypeOrder: DTypes has the order in which version 0.8 of the reference lists tensors in files. If two dtypes had the
-// same position, the order of their tensors would be random.
+// TestDTypeOrder: DTypes has the order in which version 0.8 of the reference lists tensors in
+// files. If two dtypes had the same position, the order of their tensors would be random.
 func TestDTypeOrder(t *testing.T) {
 	require.Equal(t, []DType{
 		BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ,

@@ -236,8 +236,8 @@ func ExampleView() {
 	// Output: 63
 }
 
-// Append converts BF16 to float32, which represents every value of BF16. A program that copies a whole model passes the same
-// memory to each call.
+// Append converts BF16 to float32, which represents every value of BF16. A program that copies a
+// whole model passes the same memory to each call.
 func ExampleAppend() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -261,7 +261,8 @@ func ExampleAppend() {
 	// Output: -4.801
 }
 
-// A conversion that rounds must be requested with Convert. It happens when the elements are read, here by Append.
+// A conversion that rounds must be requested with Convert. It happens when the elements are read,
+// here by Append.
 func ExampleTensor_Convert() {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{3}, []float32{1, math.Pi, 1e6})
 	if err != nil {
@@ -334,8 +335,8 @@ func ExampleTensor_Slice_rows() {
 	// [20 21 0 1] <nil>
 }
 
-// Some frameworks store a weight as [in, out], others as [out, in]. It is transposed when it is read, here by Append; a
-// program may also write it with WriteFile.
+// Some frameworks store a weight as [in, out], others as [out, in]. It is transposed when it is
+// read, here by Append; a program may also write it with WriteFile.
 func ExampleTensor_Transpose() {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{2, 3}, []float32{
 		0, 1, 2,

@@ -107,7 +107,8 @@ func ExampleNewTensorFunc_scales() {
 	// [2] <nil>
 }
 
-// Some frameworks lend the memory of a variable only during a callback. Copy the elements in that callback.
+// Some frameworks lend the memory of a variable only during a callback. Copy the elements in that
+// callback.
 func ExampleNewTensorFunc_borrowed() {
 	variable := []float32{1, 2, 3} // stands for a variable in the memory of a device
 	lend := func(use func([]float32)) error { use(variable); return nil }
@@ -122,9 +123,9 @@ func ExampleNewTensorFunc_borrowed() {
 	// Output: [1 2 3] <nil>
 }
 
-// A LoRA adapter (Hu et al., arXiv:2106.09685) is merged into a weight: W + (alpha/r)·B·A. The product is computed when the
-// tensor is written, so that merging a whole model takes the memory of a few weights only. A real program calls BLAS instead
-// of the loops.
+// A LoRA adapter (Hu et al., arXiv:2106.09685) is merged into a weight: W + (alpha/r)·B·A. The
+// product is computed when the tensor is written, so that merging a whole model takes the memory of
+// a few weights only. A real program calls BLAS instead of the loops.
 func ExampleNewTensorFunc_lora() {
 	matrix := func(rows, columns int, values ...float32) safetensors.Tensor {
 		t, err := safetensors.NewTensor(safetensors.F32, []int{rows, columns}, values)

@@ -27,10 +27,10 @@ func parseFile(data []byte) (*File, error) {
 	return newFile(t, &source{mem: buffer[:len(buffer):len(buffer)]}), nil
 }
 
-// Read reads a whole file, up to the end of r. It is the counterpart of [Write]. Memory grows with the
-// bytes that arrive. If the header claims more data than fits the memory of this machine, or of its
-// container, Read returns an error once 64 KiB of the data have arrived. Views stay valid after Close.
-// Errors of r are wrapped.
+// Read reads a whole file, up to the end of r. It is the counterpart of [Write]. Memory grows with
+// the bytes that arrive. If the header claims more data than fits the memory of this machine, or of
+// its container, Read returns an error once 64 KiB of the data have arrived. Views stay valid after
+// Close. Errors of r are wrapped.
 func Read(r io.Reader) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a file: the io.Reader is nil"))
@@ -39,9 +39,9 @@ func Read(r io.Reader) (*File, error) {
 }
 
 // readFile reads and checks a file. It returns the error that parseFile would return for the bytes
-// that have arrived, an error of r, or an error that says that the file is larger than memory. There
-// is one difference: it refuses a tar archive as text, because the magic number arrives later than
-// the first eight bytes.
+// that have arrived, an error of r, or an error that says that the file is larger than memory.
+// There is one difference: it refuses a tar archive as text, because the magic number arrives later
+// than the first eight bytes.
 func readFile(r io.Reader) (*File, error) {
 	t, err := streamedTable(r)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // bounds holds the offset at which the data of each tensor starts, then the end of the last one.
 // Metadata keys are sorted, whereas the reference leaves them in random order.
 //
-// Spaces at the end of the header let the data buffer start at a multiple of align bytes in the file, or
-// of 8 bytes if align is less than 8. align must be 0 or a power of two.
+// Spaces at the end of the header let the data buffer start at a multiple of align bytes in the
+// file, or of 8 bytes if align is less than 8. align must be 0 or a power of two.
 //
 // It checks every rule of a header except that names are unique.
 func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string, align int) (header []byte, bounds []int64, err error) {
@@ -52,7 +52,8 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string, al
 	return b, e.bounds, nil
 }
 
-// maxReserve limits the bytes that encodeHeader reserves for spaces before it knows how many it needs.
+// maxReserve limits the bytes that encodeHeader reserves for spaces before it knows how many it
+// needs.
 const maxReserve = 64 << 10
 
 // headerSizeHint returns an upper estimate of the length of a header.

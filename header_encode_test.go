@@ -31,8 +31,8 @@ func naiveHeader(tensors []TensorInfo) []byte {
 	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
 }
 
-// TestEncodeAgainstNaive encodes headers with many shapes, which often repeat, and with names of which only some need
-// escapes.
+// TestEncodeAgainstNaive encodes headers with many shapes, which often repeat, and with names of
+// which only some need escapes.
 func TestEncodeAgainstNaive(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pieces := []string{"model.layers.", "\"", "\\", "é", "\x00", "weight", "0123456789", "\U0001f600", "\x7f"}
@@ -57,7 +57,8 @@ func TestEncodeAgainstNaive(t *testing.T) {
 	}
 }
 
-// TestEncodeOverflow: a sum of sizes that overflows is an error, even if a tensor has the dtype and shape of an earlier one.
+// TestEncodeOverflow: a sum of sizes that overflows is an error, even if a tensor has the dtype and
+// shape of an earlier one.
 func TestEncodeOverflow(t *testing.T) {
 	quarter := TensorInfo{DType: U8, Shape: []int{math.MaxInt32, 1 << 30}} // nearly 2^61
 	_, bounds, err := encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 4), nil, 0)

@@ -91,8 +91,9 @@ func parseBothWays(t testing.TB, text []byte, dataSize int64) (*table, error) {
 	return fast, err
 }
 
-// TestShapesStandOnce: if the fast path begins an entry and leaves it to the general path, the table holds its shape only
-// once, so that the memory of a hostile header stays proportional to its length.
+// TestShapesStandOnce: if the fast path begins an entry and leaves it to the general path, the
+// table holds its shape only once, so that the memory of a hostile header stays proportional to its
+// length.
 func TestShapesStandOnce(t *testing.T) {
 	const entries, rank = 50, 20
 	var text strings.Builder
@@ -104,8 +105,8 @@ func TestShapesStandOnce(t *testing.T) {
 	require.Len(t, table.dims, entries*rank)
 }
 
-// requireValidTable checks the invariants of a table: names are unique, lookups find them, and the tensors fill the data
-// buffer in order. dataSize is -1 if unknown.
+// requireValidTable checks the invariants of a table: names are unique, lookups find them, and the
+// tensors fill the data buffer in order. dataSize is -1 if unknown.
 func requireValidTable(t testing.TB, h *table, dataSize int64) {
 	t.Helper()
 	end := int64(0)
@@ -127,8 +128,8 @@ func requireValidTable(t testing.TB, h *table, dataSize int64) {
 	}
 }
 
-// TestMutations changes headers a little, at random and with pieces that make edge cases likely, and checks that the fast and
-// the general path agree.
+// TestMutations changes headers a little, at random and with pieces that make edge cases likely,
+// and checks that the fast and the general path agree.
 func TestMutations(t *testing.T) {
 	seeds := []string{
 		`{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}`,
@@ -200,8 +201,8 @@ func TestMutations(t *testing.T) {
 	require.Greater(t, spaced, n/100, "white space comes before the fast path too rarely to show anything")
 }
 
-// TestFastPathIsTaken: the fast path reads every dtype, and all entries of a usual header except the last one, which has too few
-// bytes after it.
+// TestFastPathIsTaken: the fast path reads every dtype, and all entries of a usual header except
+// the last one, which has too few bytes after it.
 func TestFastPathIsTaken(t *testing.T) {
 	tensors := llama70B(80)
 	all := slices.Collect(DTypes())
@@ -220,8 +221,8 @@ func TestFastPathIsTaken(t *testing.T) {
 	must(parseHeader(text, size))
 }
 
-// TestNamesAreSeeded: two indexes of the same names store them in different orders, so that nobody can choose names that
-// collide.
+// TestNamesAreSeeded: two indexes of the same names store them in different orders, so that nobody
+// can choose names that collide.
 func TestNamesAreSeeded(t *testing.T) {
 	name := func(i int) string { return fmt.Sprint("n", i) }
 	one, _ := newNameIndex(1000, name)
@@ -229,8 +230,8 @@ func TestNamesAreSeeded(t *testing.T) {
 	require.NotEqual(t, one.slots, two.slots)
 }
 
-// TestNameIndex makes indexes of different numbers of names. A lookup finds each of them, and no other name. If any name occurs
-// twice, newNameIndex reports it.
+// TestNameIndex makes indexes of different numbers of names. A lookup finds each of them, and no
+// other name. If any name occurs twice, newNameIndex reports it.
 func TestNameIndex(t *testing.T) {
 	most := 80 // the time grows with the cube
 	if testplatform.Long() {
@@ -264,8 +265,8 @@ func TestNameIndex(t *testing.T) {
 	}
 }
 
-// TestPackShape: a packedShape has room for the largest rank in a header, for the index of the last dimension that a header can
-// have, and for 255 dtypes.
+// TestPackShape: a packedShape has room for the largest rank in a header, for the index of the last
+// dimension that a header can have, and for 255 dtypes.
 func TestPackShape(t *testing.T) {
 	most := maxHeaderLength / len("0,")
 	for d := range 256 {
@@ -280,8 +281,9 @@ func TestPackShape(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no file makes Parse panic, that all ways to read a header agree, that the table of an accepted file
-// keeps its invariants, and that rewriting the file preserves its tensors.
+// FuzzParse checks that no file makes Parse panic, that all ways to read a header agree, that the
+// table of an accepted file keeps its invariants, and that rewriting the file preserves its
+// tensors.
 func FuzzParse(f *testing.F) {
 	for _, c := range conformanceCases(f) {
 		f.Add(c.File)
@@ -322,8 +324,8 @@ func contents(f *File) map[string]string {
 	return all
 }
 
-// TestParseAllocations: limits hold for the number and the bytes of the allocations that parsing a header makes, whatever the
-// number of tensors.
+// TestParseAllocations: limits hold for the number and the bytes of the allocations that parsing a
+// header makes, whatever the number of tensors.
 func TestParseAllocations(t *testing.T) {
 	for _, layers := range []int{80, 2000} {
 		text, size := headerText(t, llama70B(layers))

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -58,7 +59,8 @@ func llama70B(layers int) []TensorInfo {
 	return append(tensors, TensorInfo{Name: "model.norm.weight", DType: BF16, Shape: []int{8192}})
 }
 
-// headerText returns the header of a file with these tensors, and the size of its data buffer in bytes.
+// headerText returns the header of a file with these tensors, and the size of its data buffer in
+// bytes.
 func headerText(t testing.TB, tensors []TensorInfo) (text []byte, dataSize int64) {
 	t.Helper()
 	text, bounds, err := encodeHeader(nil, tensors, map[string]string{"format": "pt"}, 0)

@@ -78,8 +78,8 @@ func parseIndex(text []byte) (*weightMap, error) {
 	if len(text) == 0 {
 		return nil, &FormatError{Offset: -1, Reason: "the index is empty"}
 	}
-	// A text that begins with a brace, other plain text, and bytes of no known kind may be meant as an
-	// index: for these the scanner finds what is wrong.
+	// A text that begins with a brace, other plain text, and bytes of no known kind may be meant as
+	// an index: for these the scanner finds what is wrong.
 	kind := sniff(text)
 	if kind != "" && kind != plainText && !bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
 		return nil, &FormatError{Offset: 0, Reason: "this is " + kind + ", not an index"}

@@ -34,9 +34,9 @@ func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 	return t, nil
 }
 
-// newTensor returns a tensor without an origin, whose elements have type T in memory. If T is a wider
-// float than dtype, the tensor converts its elements to dtype; its field size is still the size of the
-// elements in memory.
+// newTensor returns a tensor without an origin, whose elements have type T in memory. If T is a
+// wider float than dtype, the tensor converts its elements to dtype; its field size is still the
+// size of the elements in memory.
 func newTensor[T Element](dtype DType, shape []int) (Tensor, error) {
 	stored := dtype
 	if err := checkElement[T](dtype); err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShardErrors checks that an error of the callback is wrapped, even one that comes with a File, and does not become a
-// FormatError: programs that delete corrupt downloads must not delete one because of a time-out.
+// TestShardErrors checks that an error of the callback is wrapped, even one that comes with a File,
+// and does not become a FormatError: programs that delete corrupt downloads must not delete one
+// because of a time-out.
 func TestShardErrors(t *testing.T) {
 	whole := must(Parse(fileOf(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0)))
 	for _, c := range []struct {
@@ -82,7 +83,8 @@ func TestShardsAtOnce(t *testing.T) {
 	require.EqualValues(t, 20, most.Load())
 }
 
-// TestLateFailures: the error of the last of many shards is reported, and so is the error of a shard that lacks a tensor.
+// TestLateFailures: the error of the last of many shards is reported, and so is the error of a
+// shard that lacks a tensor.
 func TestLateFailures(t *testing.T) {
 	const n = 60
 	index := numberedIndex(n)
@@ -105,7 +107,8 @@ func TestLateFailures(t *testing.T) {
 			}
 		}
 	}
-	// Each shard that lacks a tensor costs a search through the index. So openAll stops searching after some of them.
+	// Each shard that lacks a tensor costs a search through the index. So openAll stops searching
+	// after some of them.
 	_, err := OpenShards(bytes.NewReader(index), func(string) (*File, error) { return Parse(fileOf("{}", 0)) })
 	require.Len(t, strings.Split(err.Error(), "\n"), maxFailures)
 	require.ErrorContains(t, err, `tensor "t09": the index places it in shard "09", which lacks it`)
@@ -120,7 +123,8 @@ func TestLateFailures(t *testing.T) {
 	require.NoError(t, joinSome([]error{nil, nil}))
 }
 
-// TestIndexLength reads an index of the largest allowed length, and refuses one that is a byte longer.
+// TestIndexLength reads an index of the largest allowed length, and refuses one that is a byte
+// longer.
 func TestIndexLength(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x.safetensors.index.json")
 	for length, tooLong := range map[int64]bool{maxIndexLength: false, maxIndexLength + 1: true} {
@@ -151,8 +155,8 @@ func TestNumberOfShards(t *testing.T) {
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 }
 
-// TestNamesOfShards tries names that stay in the directory of the index, names that WriteShards gives, names that number the
-// shards of a set, and names that do none of these.
+// TestNamesOfShards tries names that stay in the directory of the index, names that WriteShards
+// gives, names that number the shards of a set, and names that do none of these.
 func TestNamesOfShards(t *testing.T) {
 	long := strings.Repeat("s", 4096)
 	for what, c := range map[string]struct {
@@ -197,8 +201,8 @@ func TestNamesOfShards(t *testing.T) {
 	}
 }
 
-// FuzzIndex checks that no text makes parseIndex panic, that an accepted index counts and finds all its names, and that it can
-// be written again.
+// FuzzIndex checks that no text makes parseIndex panic, that an accepted index counts and finds all
+// its names, and that it can be written again.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"total_size":1},"weight_map":{"a":"s.safetensors","b":"t.safetensors"}}`))
 	f.Add([]byte(`{"weight_map":{"\u0061":"x/y"}}`))

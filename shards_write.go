@@ -16,8 +16,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// WriteShards writes the shards of Split to a directory, which it creates if need be. Each shard has
-// the metadata. If there are several, it also writes their index. maxBytes is as for Split.
+// WriteShards writes the shards of Split to a directory, which it creates if need be. Each shard
+// has the metadata. If there are several, it also writes their index. maxBytes is as for Split.
 //
 // One step replaces an earlier checkpoint: the rename of the index or of the single shard. When
 // several shards replace a single file, that step is its removal. After a failure or a crash, the

@@ -21,15 +21,15 @@ import (
 //go:embed testdata/model.safetensors
 var embedded embed.FS
 
-// TestOpenEmbedded opens files that are embedded in the program. It is in this package because tests in other directories cannot
-// embed these files.
+// TestOpenEmbedded opens files that are embedded in the program. It is in this package because
+// tests in other directories cannot embed these files.
 func TestOpenEmbedded(t *testing.T) {
 	require.NotEmpty(t, maps.Collect(must(OpenFS(embedded, "testdata")).Tensors()))
 	must(OpenFS(must(fs.Sub(embedded, "testdata")), "."))
 }
 
-// TestTruncated truncates a mapped file, to whole pages and within a page, whose rest then reads as zeros. Operations that copy
-// return an error, and the program survives.
+// TestTruncated truncates a mapped file, to whole pages and within a page, whose rest then reads as
+// zeros. Operations that copy return an error, and the program survives.
 func TestTruncated(t *testing.T) {
 	testplatform.NeedTruncation(t)
 	ones := bytes.Repeat([]byte{1}, 4<<20)

@@ -86,7 +86,8 @@ func readBlock(s stream, dst []byte, fresh bool, pos, n int64) error {
 	return s.readAt(dst[pos:][:n], pos)
 }
 
-// errRefused stands for an error of the writer within writeStream, which returns that error instead.
+// errRefused stands for an error of the writer within writeStream, which returns that error
+// instead.
 var errRefused = errors.New("the writer failed")
 
 // writeStream writes all size bytes of s to w. Errors of w are returned unchanged, others with
@@ -122,8 +123,8 @@ func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 	return written, prefixed(err)
 }
 
-// blocksAhead returns the number of blocks of this size in bytes that are read before they are needed.
-// Together they have at most 32 MiB.
+// blocksAhead returns the number of blocks of this size in bytes that are read before they are
+// needed. Together they have at most 32 MiB.
 func blocksAhead(block int64) int { return int(min(readers, 4*mem.BlockSize/block)) }
 
 // lends returns s if its source can lend its memory to w. If that memory is a mapping, w must

@@ -63,9 +63,9 @@ func (j *joinedStream) readAt(dst []byte, pos int64) error {
 	return nil
 }
 
-// lend lends nothing if the tensor has several rows, or if the parts are small, because such bytes are
-// better read as a whole. Otherwise it lends the parts of the only row one after another, and reads
-// the parts that cannot be lent.
+// lend lends nothing if the tensor has several rows, or if the parts are small, because such bytes
+// are better read as a whole. Otherwise it lends the parts of the only row one after another, and
+// reads the parts that cannot be lent.
 func (j *joinedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
 	const small = mem.BufferSize / 4
 	if j.row < j.bytes || j.row/int64(len(j.streams)) < small {

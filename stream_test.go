@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShare: a gather from memory is divided among the processors even if it has fewer bytes than a block.
+// TestShare: a gather from memory is divided among the processors even if it has fewer bytes than a
+// block.
 func TestShare(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	data := make([]byte, 7<<20)
@@ -31,8 +32,8 @@ func TestShare(t *testing.T) {
 	require.Zero(t, share%(256*3584), "whole columns, and cache lines of rows")
 }
 
-// TestFreeSmallResults: the pool reuses memory that is somewhat too large. It drops memory that is too small for a result, but
-// only as much as is necessary to make room.
+// TestFreeSmallResults: the pool reuses memory that is somewhat too large. It drops memory that is
+// too small for a result, but only as much as is necessary to make room.
 func TestFreeSmallResults(t *testing.T) {
 	r := new(resultPool)
 	large := must(r.get(1<<20, nil))
@@ -50,8 +51,9 @@ func TestFreeSmallResults(t *testing.T) {
 	require.Empty(t, r.free)
 }
 
-// TestPiecesInFlight: the pieces of one operation that are on their way to files take at most mostInFlight bytes of memory,
-// including the buffers of conversions. A larger piece waits until it is alone, and small pieces do not wait.
+// TestPiecesInFlight: the pieces of one operation that are on their way to files take at most
+// mostInFlight bytes of memory, including the buffers of conversions. A larger piece waits until it
+// is alone, and small pieces do not wait.
 func TestPiecesInFlight(t *testing.T) {
 	r := new(resultPool)
 	var now, most atomic.Int64
@@ -96,8 +98,8 @@ type noRanges struct{ zeros }
 
 func (noRanges) ReadRanges(iter.Seq2[int64, []byte]) error { panic("it is read") }
 
-// TestReadTwice: with a cache, a stream may be read twice, whatever the origin of its tensor, and freeAll frees all results.
-// Without a cache, a result is freed after its last byte was read.
+// TestReadTwice: with a cache, a stream may be read twice, whatever the origin of its tensor, and
+// freeAll frees all results. Without a cache, a result is freed after its last byte was read.
 func TestReadTwice(t *testing.T) {
 	computed := must(NewTensorFunc(U8, []int{4, 6}, func(dst []uint8) error { clear(dst); return nil }))
 	joined := must(Concat(0, computed, must(must(computed.Transpose()).Reshape(4, 6))))

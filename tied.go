@@ -11,9 +11,9 @@ import (
 
 // Tie returns tensors without those that share their data with another one. Of tensors with the
 // same data, the name that sorts first stays, and the metadata maps each dropped name to it, as
-// save_model of Python does. A key that the metadata already has is not replaced. Tensors share data
-// if they are the same part of one file or slice, with the same dtype and shape, and have elements.
-// Tie reads nothing and modifies neither map.
+// save_model of Python does. A key that the metadata already has is not replaced. Tensors share
+// data if they are the same part of one file or slice, with the same dtype and shape, and have
+// elements. Tie reads nothing and modifies neither map.
 //
 // The metadata contains names of tensors. To rename or drop tensors of a file that may have tied
 // ones, call Untie first, change the map, and call Tie before writing it: see the example of Untie.

@@ -9,9 +9,9 @@ import (
 )
 
 // Transpose returns t with its dimensions in another order, lazily: dimension i of the result is
-// dimension dims[i] of t. Without dims it reverses them. If t is in a mapped file or behind a reader,
-// reading the result reads each byte once, and holds up to 1 GiB in memory, or one matrix if the
-// leading dimensions stay in front. ReadAt in small windows is slow.
+// dimension dims[i] of t. Without dims it reverses them. If t is in a mapped file or behind a
+// reader, reading the result reads each byte once, and holds up to 1 GiB in memory, or one matrix
+// if the leading dimensions stay in front. ReadAt in small windows is slow.
 //
 // In dtypes below a byte, and in tensors converted from one, the last dimension must stay last, and
 // its rows must fill whole bytes; otherwise the error wraps [errors.ErrUnsupported].

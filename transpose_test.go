@@ -17,7 +17,8 @@ func (zeros) ReadAt(b []byte, _ int64) (int, error) {
 	return len(b), nil
 }
 
-// TestTransposedParts checks the parts that are held in memory while tensors behind a reader are transposed.
+// TestTransposedParts checks the parts that are held in memory while tensors behind a reader are
+// transposed.
 func TestTransposedParts(t *testing.T) {
 	const big, large = 1 << 12, math.MaxInt32
 	for _, c := range []struct {
@@ -89,7 +90,8 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 	require.Zero(t, again.memory.used)
 }
 
-// TestMakeRoom: makeRoom frees parts that nobody reads, until the remaining parts take less than the limit.
+// TestMakeRoom: makeRoom frees parts that nobody reads, until the remaining parts take less than
+// the limit.
 func TestMakeRoom(t *testing.T) {
 	s := &transposedStream{most: 2, step: mostInMemory / 8, memory: new(resultPool), parts: map[int64]*transposedPart{}}
 	for i := range int64(9) {

@@ -51,8 +51,8 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 
 // sniff recognizes other kinds of files by their first eight bytes, and a tar archive by its first
 // 262. It returns "" for unknown ones. checkHeaderLength calls it only if the eight bytes, read as a
-// header length, exceed the limit, so that no safetensors file, not even a damaged one, is taken for
-// something else.
+// header length, exceed the limit, so that no safetensors file, not even a damaged one, is taken
+// for something else.
 func sniff(prefix []byte) string {
 	prefix = prefix[:min(len(prefix), tarMagic+len("ustar"))]
 	text := strings.TrimLeft(string(prefix), " \t\r\n")

@@ -96,8 +96,8 @@ func (h *Header) encode(b []byte, align int) (header []byte, bounds []int64, err
 }
 
 // AppendBinary appends the start of a file to b, as NewWriter writes it: the header length and the
-// header. The size of the file is the length of this start plus the size of the data. Errors are those
-// of NewWriter.
+// header. The size of the file is the length of this start plus the size of the data. Errors are
+// those of NewWriter.
 func (h *Header) AppendBinary(b []byte) ([]byte, error) {
 	header, _, err := h.encode(b, 0)
 	if err != nil {
@@ -107,9 +107,9 @@ func (h *Header) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // Tensor returns the writer for the data of a tensor, row-major and little-endian. Write the
-// tensors completely and in the order of the header; those without elements may be skipped. A
-// Write beyond the size of the tensor is an error, and writes nothing. The writer is valid until the
-// next call of Tensor or Close.
+// tensors completely and in the order of the header; those without elements may be skipped. A Write
+// beyond the size of the tensor is an error, and writes nothing. The writer is valid until the next
+// call of Tensor or Close.
 func (w *Writer) Tensor(name string) (io.Writer, error) {
 	if err := w.complete(); err != nil {
 		return nil, err

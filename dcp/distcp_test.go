@@ -44,8 +44,8 @@ func openSkipping(fsys fs.FS, dir string) (*held, error) {
 	return h, nil
 }
 
-// requireFolder compares checkpoints that generate.py has written to a directory with the safetensors files
-// next to them.
+// requireFolder compares checkpoints that generate.py has written to a directory with the
+// safetensors files next to them.
 func requireFolder(t *testing.T, folder string, names ...string) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestDistcpGolden(t *testing.T) {
 	requireFolder(t, "testdata/distcp", "one", "ranks", "mesh", "alone")
 }
 
-// TestTorchDistcp compares checkpoints that the installed PyTorch writes. They hold other numbers than the
-// golden ones. One has a file for each chunk, and one was written by several threads.
+// TestTorchDistcp compares checkpoints that the installed PyTorch writes. They hold other numbers
+// than the golden ones. One has a file for each chunk, and one was written by several threads.
 func TestTorchDistcp(t *testing.T) {
 	folder := t.TempDir()
 	script(t, "testdata/distcp/generate.py")(folder, "1")
@@ -179,7 +179,8 @@ func (f countedFile) Close() error {
 	return f.File.Close()
 }
 
-// TestDistcpReadsOnlyWhatIsNeeded: opening reads only .metadata, and reading a tensor reads only its chunks.
+// TestDistcpReadsOnlyWhatIsNeeded: opening reads only .metadata, and reading a tensor reads only
+// its chunks.
 func TestDistcpReadsOnlyWhatIsNeeded(t *testing.T) {
 	fsys := &counted{FS: os.DirFS("testdata/distcp")}
 	c := must(openSkipping(fsys, "mesh"))
@@ -260,9 +261,10 @@ func metadata(tensors, storage string) string {
 	return "\x80\x04" + obj("Metadata", dict(str("state_dict_metadata"), tensors, str("storage_data"), storage)) + "."
 }
 
-// folderOf returns a directory with this .metadata and the file x: the .distcp file of testdata/one, followed by as many
-// zeros. entryOfOne finds in it the chunk of an F32 tensor with shape [3]. Because of the zeros, two chunks may have
-// this place without being larger than the file together.
+// folderOf returns a directory with this .metadata and the file x: the .distcp file of
+// testdata/one, followed by as many zeros. entryOfOne finds in it the chunk of an F32 tensor with
+// shape [3]. Because of the zeros, two chunks may have this place without being larger than the
+// file together.
 func folderOf(t testing.TB, meta string) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, metadataFile), []byte(meta), 0o666))
@@ -383,8 +385,8 @@ func TestRefused(t *testing.T) {
 	require.ErrorIs(t, errorOf(openSkipping(os.DirFS("testdata/distcp"), "nothing")), fs.ErrNotExist)
 }
 
-// TestOpenDistcp: Open reads a directory of the operating system. Without Skip, objects are left out, and
-// a tensor that safetensors cannot hold is an error. Dicts may be ordered dicts.
+// TestOpenDistcp: Open reads a directory of the operating system. Without Skip, objects are left
+// out, and a tensor that safetensors cannot hold is an error. Dicts may be ordered dicts.
 func TestOpenDistcp(t *testing.T) {
 	f := must(Open(filepath.Join("testdata", "distcp", "mesh")))
 	requireTensors(t, loaded(filepath.Join("testdata", "distcp", "mesh.safetensors")), f)
@@ -411,8 +413,8 @@ func TestOpenDistcp(t *testing.T) {
 	require.ErrorContains(t, err, filepath.Join(dir, "y"))
 }
 
-// many returns n pickled chunks of three elements each. places returns entries of storage_data that give each
-// of these chunks the same place, info.
+// many returns n pickled chunks of three elements each. places returns entries of storage_data that
+// give each of these chunks the same place, info.
 func many(n int) (chunks []string) {
 	for i := range n {
 		chunks = append(chunks, boxOf([]int{3 * i}, []int{3}))
@@ -427,9 +429,10 @@ func places(n int, info string) (items []string) {
 	return items
 }
 
-// TestSafetensorsInside: with SerializationFormat.SAFETENSORS, the chunks are in a safetensors file at the end of
-// a .distcp file. Its header is read once, when the first chunk is read. If a chunk is not as .metadata describes
-// it, reading it is an error that gives its place. The same holds for a chunk in a file of torch.save.
+// TestSafetensorsInside: with SerializationFormat.SAFETENSORS, the chunks are in a safetensors file
+// at the end of a .distcp file. Its header is read once, when the first chunk is read. If a chunk
+// is not as .metadata describes it, reading it is an error that gives its place. The same holds for
+// a chunk in a file of torch.save.
 func TestSafetensorsInside(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("an object")
@@ -480,7 +483,8 @@ func TestSafetensorsInside(t *testing.T) {
 	}
 }
 
-// FuzzMetadata reads mutated metadata next to real files: nothing panics, and no code in it is executed.
+// FuzzMetadata reads mutated metadata next to real files: nothing panics, and no code in it is
+// executed.
 func FuzzMetadata(f *testing.F) {
 	for _, name := range []string{"one", "ranks"} {
 		f.Add(must(os.ReadFile(filepath.Join("testdata", "distcp", name, metadataFile))))

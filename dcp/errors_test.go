@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// at returns a piece of random bits for each box. The text of a box, such as "0:2 1:3", has a range for each
-// dimension.
+// at returns a piece of random bits for each box. The text of a box, such as "0:2 1:3", has a range
+// for each dimension.
 func at(dtype safetensors.DType, boxes ...string) (all []Piece) {
 	for _, b := range boxes {
 		var shape, offsets []int
@@ -32,8 +32,8 @@ func at(dtype safetensors.DType, boxes ...string) (all []Piece) {
 	return all
 }
 
-// TestPiecesErrors checks the error for pieces that do not form a tensor: it names the tensor, the piece and the
-// file.
+// TestPiecesErrors checks the error for pieces that do not form a tensor: it names the tensor, the
+// piece and the file.
 func TestPiecesErrors(t *testing.T) {
 	const u8, f4 = safetensors.U8, safetensors.F4
 	for _, c := range []struct {
@@ -84,8 +84,8 @@ func TestPiecesErrors(t *testing.T) {
 	}
 }
 
-// sharded returns a file with a U8 tensor "x" of this shape, and with text as its sharding information. It returns
-// an error if such a file cannot be written.
+// sharded returns a file with a U8 tensor "x" of this shape, and with text as its sharding
+// information. It returns an error if such a file cannot be written.
 func sharded(shape []int, text string) (*safetensors.File, error) {
 	var b bytes.Buffer
 	x := random(rand.New(rand.NewPCG(2, 2)), safetensors.U8, shape...)
@@ -145,8 +145,8 @@ func TestShardingInfo(t *testing.T) {
 	require.EqualError(t, errorOf(Assemble(f)), fmt.Sprintf(`safetensors: tensor "x": offset %d plus size 1 in dimension 1 of file 1 overflows`, math.MaxInt))
 }
 
-// TestWithoutInfo: the tensors of a file without sharding information are whole tensors, as for PyTorch's
-// reader.
+// TestWithoutInfo: the tensors of a file without sharding information are whole tensors, as for
+// PyTorch's reader.
 func TestWithoutInfo(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, 2, 3)
 	dir := t.TempDir()
@@ -207,8 +207,9 @@ func TestFailingReader(t *testing.T) {
 	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, slice)), readers[1].err)
 }
 
-// FuzzShardingInfo joins two files whose sharding information is an arbitrary text. Nothing must panic. encoding/json
-// reads the same offsets from each accepted text, and the tensors have no more elements than the files.
+// FuzzShardingInfo joins two files whose sharding information is an arbitrary text. Nothing must
+// panic. encoding/json reads the same offsets from each accepted text, and the tensors have no more
+// elements than the files.
 func FuzzShardingInfo(f *testing.F) {
 	for _, text := range []string{
 		`{"x": {"saved_offsets": [0, 0]}}`, `{"x": {"saved_offsets": [2, 0]}}`, `{"x": {"saved_offsets": [0, 3]}}`,

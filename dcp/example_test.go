@@ -46,8 +46,8 @@ func ExampleOpen() {
 	// [3 4 10 11 17 18 24 25 31 32] <nil>
 }
 
-// A checkpoint of four ranks is cut for three. Each of the three ranks runs this code with its own number. PyTorch
-// and Open read the resulting directory.
+// A checkpoint of four ranks is cut for three. Each of the three ranks runs this code with its own
+// number. PyTorch and Open read the resulting directory.
 func ExampleWriteFile() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PyTorch wrote the checkpoint in testdata/mesh on a mesh of 2×2 ranks. testdata/whole.safetensors holds the same
-// tensors undivided. testdata/dcp.py makes both.
+// PyTorch wrote the checkpoint in testdata/mesh on a mesh of 2×2 ranks. testdata/whole.safetensors
+// holds the same tensors undivided. testdata/dcp.py makes both.
 const (
 	meshDir   = "testdata/mesh"
 	wholeFile = "testdata/whole.safetensors"
 )
 
-// TestGolden opens the checkpoint that PyTorch wrote, in every way, and cuts it for another number of ranks, three.
+// TestGolden opens the checkpoint that PyTorch wrote, in every way, and cuts it for another number
+// of ranks, three.
 func TestGolden(t *testing.T) {
 	want := loaded(wholeFile)
 	order := must(safetensors.Load(wholeFile)).Header().Tensors
@@ -69,8 +70,9 @@ func meshFiles(t testing.TB) map[string][]byte {
 	return files
 }
 
-// A spec describes a job of testdata/dcp.py: the shape of its mesh, and the placements of some tensors, one for each
-// dimension of the mesh: "S0", for example, or "R". All ranks hold the whole of all other tensors.
+// A spec describes a job of testdata/dcp.py: the shape of its mesh, and the placements of some
+// tensors, one for each dimension of the mesh: "S0", for example, or "R". All ranks hold the whole
+// of all other tensors.
 type spec struct {
 	Mesh       []int               `json:"mesh"`
 	Placements map[string][]string `json:"placements"`
@@ -94,8 +96,8 @@ func (s spec) ranks() int {
 	return n
 }
 
-// rank returns the pieces of a rank. Each dimension of the mesh divides the piece that the dimensions before it have
-// left.
+// rank returns the pieces of a rank. Each dimension of the mesh divides the piece that the
+// dimensions before it have left.
 func (s spec) rank(whole map[string]safetensors.Tensor, rank int) pieces {
 	at := make([]int, len(s.Mesh)) // the rank's place in the mesh
 	for i := len(s.Mesh) - 1; i >= 0; i-- {

@@ -15,7 +15,8 @@ import (
 // pieces are the pieces of one rank, by the names of their tensors.
 type pieces = map[string]Piece
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -58,8 +58,8 @@ func TestManyFiles(t *testing.T) {
 	require.ErrorIs(t, errorOf(read()), fs.ErrClosed)
 }
 
-// TestPickleMemory: reading a .metadata with the largest allowed number of opcodes takes at most 3 GB, even if each
-// opcode makes an empty dict or list.
+// TestPickleMemory: reading a .metadata with the largest allowed number of opcodes takes at most 3
+// GB, even if each opcode makes an empty dict or list.
 func TestPickleMemory(t *testing.T) {
 	const perOpcode, most = 2, 3_000_000_000
 	n, limit := maxSteps/perOpcode, uint64(most)
@@ -103,8 +103,8 @@ func peakOfHeap(f func()) uint64 {
 	return <-peak
 }
 
-// A gated file system contains the file "f0", whose first read after the channel is set waits until the channel is
-// closed. If one of its files is closed while it is read, the test fails.
+// A gated file system contains the file "f0", whose first read after the channel is set waits until
+// the channel is closed. If one of its files is closed while it is read, the test fails.
 type gated struct {
 	fs.FS
 	t       *testing.T
@@ -143,8 +143,8 @@ func (f *gatedFile) Close() error {
 	return f.File.Close()
 }
 
-// TestFilesInUse: a file stays open while it is read, even if many other files are read in the meantime, or another
-// read of the same file ends. Close lets the read in progress finish.
+// TestFilesInUse: a file stays open while it is read, even if many other files are read in the
+// meantime, or another read of the same file ends. Close lets the read in progress finish.
 func TestFilesInUse(t *testing.T) {
 	const n = maxIdle + 10
 	offset, length := entryOfOne()
@@ -199,8 +199,9 @@ func TestPanickingFS(t *testing.T) {
 	require.Zero(t, fsys.open.Load())
 }
 
-// TestShared: a value that the memo holds once, such as a list of chunks or the place of a chunk, counts each time it
-// is used. When it did not, a file of 1.3 MB with such a list took more than 6 GB of memory.
+// TestShared: a value that the memo holds once, such as a list of chunks or the place of a chunk,
+// counts each time it is used. When it did not, a file of 1.3 MB with such a list took more than 6
+// GB of memory.
 func TestShared(t *testing.T) {
 	const n = 100
 	var ones []string

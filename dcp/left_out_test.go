@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// conjugated returns a pickled tensor of two float32 elements, with the bit that PyTorch sets for a lazy conj.
+// conjugated returns a pickled tensor of two float32 elements, with the bit that PyTorch sets for a
+// lazy conj.
 func conjugated(p *rankPickle) string {
 	return strings.TrimSuffix(p.floats(0, 2), "tR") + dict(str("conj"), "\x88") + "tR"
 }
 
-// TestReservedName: Skip is called for a tensor with the name that the format reserves, in both kinds of checkpoints.
-// Without Skip, such a tensor is an error.
+// TestReservedName: Skip is called for a tensor with the name that the format reserves, in both
+// kinds of checkpoints. Without Skip, such a tensor is an error.
 func TestReservedName(t *testing.T) {
 	offset, length := entryOfOne()
 	one := tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}))

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// peeled returns the n pieces of a matrix of bytes from which a row and a column are cut off in turn. They do not form a
-// grid, so that each cut separates only one piece from the rest.
+// peeled returns the n pieces of a matrix of bytes from which a row and a column are cut off in
+// turn. They do not form a grid, so that each cut separates only one piece from the rest.
 func peeled(n, rank int) []*safetensors.File {
 	size, x, y := n/2+1, 0, 0
 	var ranks []pieces
@@ -41,8 +41,8 @@ func peeled(n, rank int) []*safetensors.File {
 	return parsed(ranks...)
 }
 
-// TestDepth: pieces may nest as deep as the limit allows, and no deeper. Without a limit, hostile pieces could nest as
-// many tensors as there are files.
+// TestDepth: pieces may nest as deep as the limit allows, and no deeper. Without a limit, hostile
+// pieces could nest as many tensors as there are files.
 func TestDepth(t *testing.T) {
 	x := must(must(Assemble(peeled(65, 2)...)).Tensor("x"))
 	require.Equal(t, make([]byte, 33*33), must(safetensors.Append[byte](nil, x)))
@@ -75,7 +75,8 @@ func TestFileCount(t *testing.T) {
 	}
 }
 
-// TestRank: a tensor with more dimensions than PyTorch supports is refused, whatever kind of file it is in.
+// TestRank: a tensor with more dimensions than PyTorch supports is refused, whatever kind of file
+// it is in.
 func TestRank(t *testing.T) {
 	for _, rank := range []int{64, 65} {
 		shape := slices.Repeat([]int{1}, rank)
@@ -125,7 +126,8 @@ func (g *gate) Open(name string) (fs.File, error) {
 	return nil, fs.ErrPermission
 }
 
-// TestShardsAtOnce: at most 20 files are opened concurrently, and that many are, in each kind of checkpoint.
+// TestShardsAtOnce: at most 20 files are opened concurrently, and that many are, in each kind of
+// checkpoint.
 func TestShardsAtOnce(t *testing.T) {
 	const width, count = 20, 60
 	shards, ranks, chunks := make(fstest.MapFS), make(fstest.MapFS), make(fstest.MapFS)

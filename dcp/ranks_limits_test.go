@@ -38,8 +38,8 @@ func shareOfBytes(n, dims int) *share {
 	return &share{kind: plainTensor, dtype: safetensors.U8, size: shape, place: place{rank: -1}, pieces: []localPiece{{box{make([]int, dims), shape}, x}}}
 }
 
-// TestMaxPieces: the number of parts of all tensors in all files is limited. A part with many dimensions counts several
-// times. Shards that a file lists count, too.
+// TestMaxPieces: the number of parts of all tensors in all files is limited. A part with many
+// dimensions counts several times. Shards that a file lists count, too.
 func TestMaxPieces(t *testing.T) {
 	j := emptyJob()
 	j.pieces = 4 + 2 // 4 for the first tensor, 2 for a second part of it
@@ -64,8 +64,8 @@ func TestMaxPieces(t *testing.T) {
 	require.EqualValues(t, 1<<19, maxPieces, "as SECURITY.md counts them")
 }
 
-// TestPieceBytes: the sizes of the files limit the bytes of all tensors in them together, even if all ranks have copies
-// of the same tensors.
+// TestPieceBytes: the sizes of the files limit the bytes of all tensors in them together, even if
+// all ranks have copies of the same tensors.
 func TestPieceBytes(t *testing.T) {
 	j := emptyJob()
 	j.bytes = 150
@@ -75,7 +75,8 @@ func TestPieceBytes(t *testing.T) {
 	require.EqualValues(t, int64(1)<<32, rankfile.Most(1<<22))
 }
 
-// TestMaxMeshRanks: the number of ranks in all meshes and lists of shards is limited, at each place that reads them.
+// TestMaxMeshRanks: the number of ranks in all meshes and lists of shards is limited, at each place
+// that reads them.
 func TestMaxMeshRanks(t *testing.T) {
 	two := must(safetensors.NewTensor(safetensors.I32, []int{2}, []int32{0, 1}))
 	m := meshes{read: maxMeshRanks - 2}
@@ -112,7 +113,8 @@ func TestMaxMeshRanks(t *testing.T) {
 	require.ErrorContains(t, m.readShards(&share{size: []int{1}}, sharded), "a shard is")
 }
 
-// TestMaxMeshKept: equal meshes are kept once, and the number of ranks in all different meshes is limited.
+// TestMaxMeshKept: equal meshes are kept once, and the number of ranks in all different meshes is
+// limited.
 func TestMaxMeshKept(t *testing.T) {
 	m := meshes{known: make(map[string]*mesh), kept: maxMeshKept - 2}
 	first := must(m.intern([]int{2}, []int32{0, 1}))
@@ -120,7 +122,8 @@ func TestMaxMeshKept(t *testing.T) {
 	require.ErrorContains(t, errorOf(m.intern([]int{1}, []int32{0})), "the meshes of all tensors have too many ranks")
 }
 
-// TestRankNameLength: the names of tensors in the files of ranks have the same limit as the names in a .metadata.
+// TestRankNameLength: the names of tensors in the files of ranks have the same limit as the names
+// in a .metadata.
 func TestRankNameLength(t *testing.T) {
 	for _, n := range []int{maxName, maxName + 1} {
 		name := "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) + strings.Repeat("n", n)

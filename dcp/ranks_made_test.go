@@ -84,7 +84,8 @@ func nums(values []int) (items []string) {
 	return items
 }
 
-// partOf returns a rank's part of a float32 tensor. class is, for example, "torch.distributed.tensor\nDTensor".
+// partOf returns a rank's part of a float32 tensor. class is, for example,
+// "torch.distributed.tensor\nDTensor".
 func partOf(class, size, state string) string {
 	return "ctorch._tensor\n_rebuild_from_type_v2\n" +
 		tuple("ctorch._utils\n_rebuild_wrapper_subclass\n", "c"+class+"\n", tuple("c"+class+"\n", "ctorch\nfloat32\n", size), state) + "R"
@@ -146,8 +147,8 @@ func axis(shape, stride string) string {
 	return obj("_FlatLayout", dict(str("shape"), shape, str("stride"), stride))
 }
 
-// openRankFiles opens a directory with these files, in the order of the ranks. The names of the files do not contain the
-// number of ranks.
+// openRankFiles opens a directory with these files, in the order of the ranks. The names of the
+// files do not contain the number of ranks.
 func openRankFiles(files ...*fstest.MapFile) (*held, error) {
 	folder := make(fstest.MapFS)
 	for i, file := range files {
@@ -476,8 +477,9 @@ func TestMadeDTensors(t *testing.T) {
 	}
 }
 
-// TestStageIsMissing: two stages of a pipeline have two ranks each, and tensors of their own. The mesh of a stage is cut
-// from the mesh of all ranks. So it is an error if the files of the other stage are missing.
+// TestStageIsMissing: two stages of a pipeline have two ranks each, and tensors of their own. The
+// mesh of a stage is cut from the mesh of all ranks. So it is an error if the files of the other
+// stage are missing.
 func TestStageIsMissing(t *testing.T) {
 	var files []*fstest.MapFile
 	for rank := range 4 {
@@ -522,7 +524,8 @@ func TestEmptyPart(t *testing.T) {
 	requireRefused(t, `tensor "x": its local tensor is F32 [1,1], but [0:3,1:1] of size [3,1] is F32`, files(func(p *rankPickle) string { return p.floats(0, 1, 1) })...)
 }
 
-// order returns an entry of a DTensor's shard_order: the dimensions of the mesh that cut one dimension of the tensor.
+// order returns an entry of a DTensor's shard_order: the dimensions of the mesh that cut one
+// dimension of the tensor.
 func order(dim int, mesh ...int) string {
 	return "ctorch.distributed.tensor._dtensor_spec\nShardOrderEntry\n" + tuple(num(dim), tuple(nums(mesh)...)) + "\x81"
 }
@@ -551,8 +554,8 @@ func TestNamesFirst(t *testing.T) {
 	}
 }
 
-// half returns a rank's part of a DTensor with four elements, which a mesh of two ranks divides. The rank is at this
-// coordinate of the mesh, or outside of the mesh if the coordinate is negative.
+// half returns a rank's part of a DTensor with four elements, which a mesh of two ranks divides.
+// The rank is at this coordinate of the mesh, or outside of the mesh if the coordinate is negative.
 func half(p *rankPickle, coordinate int, ranks ...int64) string {
 	n := 4 / len(ranks)
 	at, local := list(num(coordinate)), p.floats(n*coordinate, n)
@@ -633,8 +636,8 @@ func TestJobs(t *testing.T) {
 	c = must(openRankFiles(files(and(first, str("__metadata__"), num(1)), and(second, str("__metadata__"), num(1)))...))
 	requireFloats(t, c, "x", 4)
 
-	// If no tensor is divided, only the names show that the files are of ranks, and the highest number in them determines
-	// the number of ranks.
+	// If no tensor is divided, only the names show that the files are of ranks, and the highest
+	// number in them determines the number of ranks.
 	named := func(names ...string) error {
 		folder := make(fstest.MapFS)
 		for i, file := range files(plain("p", 0), plain("p", 0))[:len(names)] {
@@ -687,7 +690,8 @@ func (f faultyFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.(io.ReaderAt).ReadAt(p, off)
 }
 
-// TestFaultyFiles: whichever read fails, Open returns the error of the file system, and not a FormatError.
+// TestFaultyFiles: whichever read fails, Open returns the error of the file system, and not a
+// FormatError.
 func TestFaultyFiles(t *testing.T) {
 	ranks := make(fstest.MapFS)
 	for rank := range 2 {

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rankFolders returns the directories in testdata/ranks: NAME/ranks/ with the files of the ranks of a job, and, unless
-// these must be refused, NAME/expected.safetensors with the whole tensors.
+// rankFolders returns the directories in testdata/ranks: NAME/ranks/ with the files of the ranks of
+// a job, and, unless these must be refused, NAME/expected.safetensors with the whole tensors.
 func rankFolders(t testing.TB) fstest.MapFS {
 	t.Helper()
 	packed := must(os.Open(filepath.Join("testdata", "ranks", "cases.tar.bz2")))
@@ -52,8 +52,8 @@ func filesOf(folders fstest.MapFS, name string) fstest.MapFS {
 	return files
 }
 
-// TestRankFolders joins the rank files of PyTorch jobs. The results equal, bit for bit, the tensors before they were
-// divided. For files that cannot be joined, the error names the problem.
+// TestRankFolders joins the rank files of PyTorch jobs. The results equal, bit for bit, the tensors
+// before they were divided. For files that cannot be joined, the error names the problem.
 func TestRankFolders(t *testing.T) {
 	folders := rankFolders(t)
 	var cases []struct{ Name, What, Says string }
@@ -84,8 +84,8 @@ func mapOf(f *safetensors.File) map[string]safetensors.Tensor {
 	return tensors
 }
 
-// TestRankMissing removes each file of each valid directory in turn. That is always an error, even if the file has no
-// elements of any tensor.
+// TestRankMissing removes each file of each valid directory in turn. That is always an error, even
+// if the file has no elements of any tensor.
 func TestRankMissing(t *testing.T) {
 	folders := rankFolders(t)
 	for _, name := range []string{"fsdp2-4", "fsdp-tp-6-odd", "hsdp", "fsdp1", "fsdp1-mesh", "shardedtensor-pieces", "replicate", "nested-extras", "old-2.1", "old-2.5-fsdp-tp", "twelve"} {
@@ -98,8 +98,8 @@ func TestRankMissing(t *testing.T) {
 	}
 }
 
-// TestRankNames gives the files names without the number of ranks. Their contents then determine where each piece belongs,
-// and which file is missing.
+// TestRankNames gives the files names without the number of ranks. Their contents then determine
+// where each piece belongs, and which file is missing.
 func TestRankNames(t *testing.T) {
 	folders := rankFolders(t)
 	for _, name := range []string{"fsdp2-4", "fsdp1", "hsdp", "fsdp-tp-6-odd"} {
@@ -116,8 +116,8 @@ func TestRankNames(t *testing.T) {
 	}
 }
 
-// TestRankKey: a key selects the dict in each file. Without a key, the dict "model" is taken if several dicts hold
-// tensors. A key that no file has is an error.
+// TestRankKey: a key selects the dict in each file. Without a key, the dict "model" is taken if
+// several dicts hold tensors. A key that no file has is an error.
 func TestRankKey(t *testing.T) {
 	folders := rankFolders(t)
 	want := mapOf(must(safetensors.Parse(folders["nested-extras/expected.safetensors"].Data)))
@@ -129,8 +129,8 @@ func TestRankKey(t *testing.T) {
 	require.ErrorContains(t, err, `"model_0000005.rank_0.pth": there is no "optimizer"; a key selects one of "model"`)
 }
 
-// TestRankFileNames: a file of torch.save that holds a whole model is not a checkpoint of several ranks, even if it has a
-// name like the rank files of torchtitan.
+// TestRankFileNames: a file of torch.save that holds a whole model is not a checkpoint of several
+// ranks, even if it has a name like the rank files of torchtitan.
 func TestRankFileNames(t *testing.T) {
 	files := filesOf(rankFolders(t), "verl-folder")
 	whole := fstest.MapFS{"model_3.pt": files["extra_state_world_size_4_rank_0.pt"]}
@@ -140,8 +140,8 @@ func TestRankFileNames(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestRankCopies reads a replicated tensor that is too large to be compared when the directory is opened. Its copies are
-// compared when it is read, and the error names the files of two ranks.
+// TestRankCopies reads a replicated tensor that is too large to be compared when the directory is
+// opened. Its copies are compared when it is read, and the error names the files of two ranks.
 func TestRankCopies(t *testing.T) {
 	first := random(rand.New(rand.NewPCG(1, 1)), safetensors.F32, 300, 300)
 	data := must(safetensors.Append[byte](nil, first))
@@ -158,8 +158,8 @@ func TestRankCopies(t *testing.T) {
 	require.False(t, errors.Is(err, fs.ErrNotExist))
 }
 
-// TestEarlyCopies: copies of small tensors are compared when the directory is opened, until the limit on the bytes read for
-// that is reached.
+// TestEarlyCopies: copies of small tensors are compared when the directory is opened, until the
+// limit on the bytes read for that is reached.
 func TestEarlyCopies(t *testing.T) {
 	all := box{[]int{0}, []int{2}}
 	pieces := make([]*piece, 3)
@@ -177,7 +177,8 @@ func TestEarlyCopies(t *testing.T) {
 	require.Error(t, errorOf(safetensors.Append[byte](nil, late.tensor)))
 }
 
-// TestRankFileAlone: package torch does not mistake one rank's part for a whole tensor, even if Skip is set.
+// TestRankFileAlone: package torch does not mistake one rank's part for a whole tensor, even if
+// Skip is set.
 func TestRankFileAlone(t *testing.T) {
 	folders := rankFolders(t)
 	for name, class := range map[string]string{

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadsOnlyWhatIsNeeded counts the bytes that slices of a tensor read from each of four files, which hold its columns.
-// A RangeReader is called once for all runs in its file.
+// TestReadsOnlyWhatIsNeeded counts the bytes that slices of a tensor read from each of four files,
+// which hold its columns. A RangeReader is called once for all runs in its file.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	const rows, columns, ranks = 50, 32768, 4 // elements have two bytes, so a file has 16 KiB of each row
 	x := random(rand.New(rand.NewPCG(5, 1)), safetensors.U16, rows, columns)
@@ -39,7 +39,8 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 		require.Zero(t, r.bytes, "joining reads no data")
 	}
 	whole, ranged := must(joined.Tensor("x")), must(must(Assemble(rangeFiles...)).Tensor("x"))
-	// read returns how many bytes a slice reads from each file, and the number of calls that read them.
+	// read returns how many bytes a slice reads from each file, and the number of calls that read
+	// them.
 	read := func(whole safetensors.Tensor, readers []*recordingReader, ranges []safetensors.Range) (bytes [ranks]int, calls int) {
 		for _, r := range readers {
 			r.bytes, r.calls = 0, 0
@@ -123,8 +124,8 @@ func TestViews(t *testing.T) {
 	require.Positive(t, viewed)
 }
 
-// TestConcurrentUse reads, slices and saves one checkpoint from many goroutines, and closes it in the meantime. All
-// bytes that were read are right. The race detector checks the accesses.
+// TestConcurrentUse reads, slices and saves one checkpoint from many goroutines, and closes it in
+// the meantime. All bytes that were read are right. The race detector checks the accesses.
 func TestConcurrentUse(t *testing.T) {
 	want := loaded(wholeFile)
 	f := must(Open(meshDir))
@@ -163,9 +164,10 @@ func TestConcurrentUse(t *testing.T) {
 	all.Wait()
 }
 
-// BenchmarkSlice reads columns of a tensor of which four ranks have 512 each. Reading all 2048 takes as long as reading a
-// tensor of 16 MiB from one file. The columns pass through a buffer that stays in the cache of the processor, which costs
-// little: smaller buffers, and copies directly from the mapping, were not faster.
+// BenchmarkSlice reads columns of a tensor of which four ranks have 512 each. Reading all 2048
+// takes as long as reading a tensor of 16 MiB from one file. The columns pass through a buffer that
+// stays in the cache of the processor, which costs little: smaller buffers, and copies directly
+// from the mapping, were not faster.
 func BenchmarkSlice(b *testing.B) {
 	const ranks, size = 4, 2048
 	x := random(rand.New(rand.NewPCG(6, 3)), safetensors.F32, size, size)

@@ -23,8 +23,8 @@ func cut(x safetensors.Tensor, boxes []box) (ranks []pieces) {
 	return ranks
 }
 
-// cutUp makes n cuts, each of which divides a box into two, or into five that no straight cut separates. Some boxes may be
-// empty. In the last dimension, all cuts are at multiples of unit.
+// cutUp makes n cuts, each of which divides a box into two, or into five that no straight cut
+// separates. Some boxes may be empty. In the last dimension, all cuts are at multiples of unit.
 func cutUp(rng *rand.Rand, b box, n, unit int) []box {
 	boxes := []box{b}
 	for range n {
@@ -55,9 +55,9 @@ func cutUp(rng *rand.Rand, b box, n, unit int) []box {
 	return boxes
 }
 
-// TestTilings joins tensors of every dtype that were cut up at random, with empty pieces and with pieces that several ranks
-// have, and slices the result. In some rounds, one box is replaced by a random one. Counting the boxes at each element then
-// decides whether they still tile a tensor.
+// TestTilings joins tensors of every dtype that were cut up at random, with empty pieces and with
+// pieces that several ranks have, and slices the result. In some rounds, one box is replaced by a
+// random one. Counting the boxes at each element then decides whether they still tile a tensor.
 func TestTilings(t *testing.T) {
 	rounds := 3000
 	if testing.Short() {
@@ -133,8 +133,8 @@ func randomRange(rng *rand.Rand, n int) safetensors.Range {
 	return safetensors.Span(first, first+rng.IntN(n-first+1)).By(1 + rng.IntN(3))
 }
 
-// naive returns the smallest box that starts at 0 and contains all boxes. They tile it if each of its elements lies in
-// exactly one of them, where equal boxes count once.
+// naive returns the smallest box that starts at 0 and contains all boxes. They tile it if each of
+// its elements lies in exactly one of them, where equal boxes count once.
 func naive(boxes []box) (whole box, tiles bool) {
 	whole = box{make([]int, len(boxes[0].begin)), make([]int, len(boxes[0].begin))}
 	distinct := make(map[string]box)

@@ -33,8 +33,9 @@ func script(t *testing.T, name string) func(args ...string) {
 	}
 }
 
-// torchTensors returns tensors whose dtypes and shapes are divided in different ways: with sizes that are not multiples of
-// the number of ranks, or are smaller than it, without elements, and scalars.
+// torchTensors returns tensors whose dtypes and shapes are divided in different ways: with sizes
+// that are not multiples of the number of ranks, or are smaller than it, without elements, and
+// scalars.
 func torchTensors(t *testing.T) map[string]safetensors.Tensor {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 1))
@@ -55,7 +56,8 @@ func torchTensors(t *testing.T) map[string]safetensors.Tensor {
 	return tensors
 }
 
-// job returns a spec for a mesh, with random placements for all tensors except scalars and a few others.
+// job returns a spec for a mesh, with random placements for all tensors except scalars and a few
+// others.
 func job(tensors map[string]safetensors.Tensor, seed uint64, mesh ...int) spec {
 	rng := rand.New(rand.NewPCG(4, seed))
 	s := spec{Mesh: mesh, Placements: make(map[string][]string)}
@@ -88,7 +90,8 @@ func writeWhole(t *testing.T, tensors map[string]safetensors.Tensor) string {
 // torchMeshes are the meshes of the jobs that the tests run.
 var torchMeshes = [][]int{{2}, {3}, {4}, {2, 2}}
 
-// TestTorchSaves opens the checkpoints of PyTorch jobs. WriteFile writes the same file for the same pieces.
+// TestTorchSaves opens the checkpoints of PyTorch jobs. WriteFile writes the same file for the same
+// pieces.
 func TestTorchSaves(t *testing.T) {
 	run := script(t, "testdata/dcp.py")
 	tensors := torchTensors(t)
@@ -112,8 +115,8 @@ func TestTorchSaves(t *testing.T) {
 	}
 }
 
-// TestTorchLoads lets PyTorch jobs load checkpoints that Go ranks have written for another mesh. Each Go rank writes all its
-// pieces, even those that other ranks write, too.
+// TestTorchLoads lets PyTorch jobs load checkpoints that Go ranks have written for another mesh.
+// Each Go rank writes all its pieces, even those that other ranks write, too.
 func TestTorchLoads(t *testing.T) {
 	run := script(t, "testdata/dcp.py")
 	tensors := torchTensors(t)
@@ -130,9 +133,10 @@ func TestTorchLoads(t *testing.T) {
 	run(args...)
 }
 
-// TestTorchRanks joins the files that the ranks of PyTorch jobs save with torch.save, for random meshes of one and two
-// dimensions and random placements. The results equal the tensors before they were cut: along every dimension, twice along
-// the same one, unevenly, with empty parts, replicated and plain.
+// TestTorchRanks joins the files that the ranks of PyTorch jobs save with torch.save, for random
+// meshes of one and two dimensions and random placements. The results equal the tensors before they
+// were cut: along every dimension, twice along the same one, unevenly, with empty parts, replicated
+// and plain.
 func TestTorchRanks(t *testing.T) {
 	run := script(t, "testdata/ranks.py")
 	tensors := torchTensors(t)
@@ -154,7 +158,8 @@ func TestTorchRanks(t *testing.T) {
 	}
 }
 
-// TestTorchGolden makes the files of testdata again. Only the order of the keys in the metadata may differ.
+// TestTorchGolden makes the files of testdata again. Only the order of the keys in the metadata may
+// differ.
 func TestTorchGolden(t *testing.T) {
 	run := script(t, "testdata/dcp.py")
 	dir := t.TempDir()

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWriteAsTorch writes the pieces of each file of the golden checkpoint. The results equal the files that PyTorch wrote.
+// TestWriteAsTorch writes the pieces of each file of the golden checkpoint. The results equal the
+// files that PyTorch wrote.
 func TestWriteAsTorch(t *testing.T) {
 	var spec spec
 	require.NoError(t, json.Unmarshal(must(os.ReadFile("testdata/mesh.json")), &spec))
@@ -25,8 +26,9 @@ func TestWriteAsTorch(t *testing.T) {
 	}
 }
 
-// requireWritten checks that Write makes the same file as PyTorch for the same pieces, except for the order of the keys in
-// the metadata. all holds the pieces of the rank. PyTorch lets other ranks save some of them.
+// requireWritten checks that Write makes the same file as PyTorch for the same pieces, except for
+// the order of the keys in the metadata. all holds the pieces of the rank. PyTorch lets other ranks
+// save some of them.
 func requireWritten(t *testing.T, name string, all pieces) {
 	t.Helper()
 	want := must(os.ReadFile(name))
@@ -84,7 +86,8 @@ func TestShard(t *testing.T) {
 	}
 }
 
-// TestPieceErrors checks the error for each rule. None of them is a FormatError, because no file is at fault.
+// TestPieceErrors checks the error for each rule. None of them is a FormatError, because no file is
+// at fault.
 func TestPieceErrors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 4))
 	x, bits := random(rng, safetensors.U8, 2, 3), random(rng, safetensors.F4, 2, 2)
@@ -125,7 +128,8 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestMetadata: the metadata of a program is added to the keys of DCP, which replace keys that describe other pieces.
+// TestMetadata: the metadata of a program is added to the keys of DCP, which replace keys that
+// describe other pieces.
 func TestMetadata(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(1, 5)), safetensors.U8, 4)
 	given := map[string]string{"step": "7", shardingKey: "of another file"}

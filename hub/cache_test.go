@@ -28,8 +28,8 @@ func writeFile(t *testing.T, data []byte, elements ...string) {
 	require.NoError(t, os.WriteFile(name, data, 0o600))
 }
 
-// newCache makes a cache with two commits of a repository. If the system has symbolic links, its files are links, as in the
-// cache of huggingface_hub.
+// newCache makes a cache with two commits of a repository. If the system has symbolic links, its
+// files are links, as in the cache of huggingface_hub.
 func newCache(t *testing.T) string {
 	cache := t.TempDir()
 	repo := filepath.Join(cache, "models--owner--name")
@@ -125,7 +125,8 @@ func TestCacheDir(t *testing.T) {
 	}
 }
 
-// TestPipesAreNotWaitedFor puts named pipes in the place of all files of the cache that are read, and of the token.
+// TestPipesAreNotWaitedFor puts named pipes in the place of all files of the cache that are read,
+// and of the token.
 func TestPipesAreNotWaitedFor(t *testing.T) {
 	cache := newCache(t)
 	repo := filepath.Join(cache, "models--owner--name")
@@ -141,8 +142,8 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 	require.Empty(t, cleanToken(""))
 }
 
-// TestCacheDirOfPython compares CacheDir with the directory to which huggingface_hub downloads, and opens that directory. Its
-// files are symbolic links to files that are named by their hashes.
+// TestCacheDirOfPython compares CacheDir with the directory to which huggingface_hub downloads, and
+// opens that directory. Its files are symbolic links to files that are named by their hashes.
 func TestCacheDirOfPython(t *testing.T) {
 	python := os.Getenv("SAFETENSORS_PYTHON")
 	if python == "" {

@@ -15,8 +15,9 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// TestOpenFindsWhatOpenFSFinds: for a repository, online and in the cache, Open opens the same files as safetensors.OpenFS does in
-// a directory with the same content, or returns an error with the reason why there are none.
+// TestOpenFindsWhatOpenFSFinds: for a repository, online and in the cache, Open opens the same
+// files as safetensors.OpenFS does in a directory with the same content, or returns an error with
+// the reason why there are none.
 func TestOpenFindsWhatOpenFSFinds(t *testing.T) {
 	weights, other := string(craft(100, 10)), string(craft(100, 20))
 	const index = `{"weight_map":{"t":"part.safetensors"}}`
@@ -101,8 +102,8 @@ func requireSame(t *testing.T, want, got *safetensors.File, err error) {
 	require.NoError(t, got.Close())
 }
 
-// TestListOffline: offline, there is no list of files. The error names the cache, and whether the repository is in it. Its text does not
-// contain the text of errors.ErrUnsupported.
+// TestListOffline: offline, there is no list of files. The error names the cache, and whether the
+// repository is in it. Its text does not contain the text of errors.ErrUnsupported.
 func TestListOffline(t *testing.T) {
 	client, cache := newClient(t, ""), t.TempDir()
 	t.Setenv("HF_HUB_OFFLINE", "1")

@@ -12,7 +12,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// setEnvironment sets the home directory and the variables that huggingface_hub reads. Variables that env lacks become "".
+// setEnvironment sets the home directory and the variables that huggingface_hub reads. Variables
+// that env lacks become "".
 func setEnvironment(t *testing.T, home string, env map[string]string) {
 	for _, name := range []string{
 		"HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
@@ -83,8 +84,8 @@ func TestEndpointThatIsNoURL(t *testing.T) {
 	}
 }
 
-// TestOffline opens files that are in the cache, and sends no request for other files. If the cache has only some of the shards
-// of a model, the error ends with the names of the missing ones.
+// TestOffline opens files that are in the cache, and sends no request for other files. If the cache
+// has only some of the shards of a model, the error ends with the names of the missing ones.
 func TestOffline(t *testing.T) {
 	s := newServer(t)
 	s.add("/owner/name/resolve/main/other.safetensors", craft(100, 99))
@@ -142,7 +143,8 @@ func ones(t *testing.T, n int) safetensors.Tensor {
 	return x
 }
 
-// cacheEnvironments pairs the variables that set the cache with the expected path of the cache, relative to the home directory.
+// cacheEnvironments pairs the variables that set the cache with the expected path of the cache,
+// relative to the home directory.
 var cacheEnvironments = []struct {
 	name  string
 	env   map[string]string

@@ -56,7 +56,8 @@ func TestNamesOfCommits(t *testing.T) {
 	}
 }
 
-// TestFilesRefusesAnswers: an invalid list, or one that is too long, is an error whose text has a bounded length.
+// TestFilesRefusesAnswers: an invalid list, or one that is too long, is an error whose text has a
+// bounded length.
 func TestFilesRefusesAnswers(t *testing.T) {
 	long := strings.Repeat("0", 100_000)
 	list := func(siblings string) string { return `{"sha":"` + commitOne + `","siblings":[` + siblings + `]}` }
@@ -165,8 +166,8 @@ func TestFS(t *testing.T) {
 	require.Len(t, s.requests, 2, "a header and the data")
 }
 
-// TestReadDirInSteps: an open directory returns the requested number of entries at a time. If that number is 0 or less, it returns
-// all remaining entries.
+// TestReadDirInSteps: an open directory returns the requested number of entries at a time. If that
+// number is 0 or less, it returns all remaining entries.
 func TestReadDirInSteps(t *testing.T) {
 	s := newServer(t)
 	s.addRepo(t, map[string]string{"a": "", "b/x": "", "b/y": "", "c": "", "d": "", "e": ""})
@@ -188,8 +189,8 @@ func TestReadDirInSteps(t *testing.T) {
 	}
 }
 
-// TestUnknownSizes: a file is opened even if its size is unknown, because the list lacks it or the server does not send it. It is
-// not opened if it is empty although the list gives it a size.
+// TestUnknownSizes: a file is opened even if its size is unknown, because the list lacks it or the
+// server does not send it. It is not opened if it is empty although the list gives it a size.
 func TestUnknownSizes(t *testing.T) {
 	const size = 200_000 // more bytes than the first request returns
 	for _, listed := range []int{0, size} {
@@ -217,8 +218,8 @@ func TestUnknownSizes(t *testing.T) {
 	}
 }
 
-// TestFSRefusals: the list of files determines which files exist, without a request. A file is refused if its size differs from
-// the size in the list.
+// TestFSRefusals: the list of files determines which files exist, without a request. A file is
+// refused if its size differs from the size in the list.
 func TestFSRefusals(t *testing.T) {
 	s := newServer(t)
 	s.addRepo(t, map[string]string{"x": "text", "dir/y": "y"})

@@ -19,8 +19,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// addModel serves a model of several shards at a path. Shard i has an F32 tensor of 1000 elements, all of which are i, and an I8
-// tensor of 10 elements.
+// addModel serves a model of several shards at a path. Shard i has an F32 tensor of 1000 elements,
+// all of which are i, and an I8 tensor of 10 elements.
 func addModel(t testing.TB, s *server, path string, shards int) {
 	dir, tensors := t.TempDir(), make(map[string]safetensors.Tensor)
 	for i := range shards {
@@ -34,9 +34,10 @@ func addModel(t testing.TB, s *server, path string, shards int) {
 	}
 }
 
-// TestOpenKeepsToACommit serves the shards of a model, and checks the requests: one for model.safetensors, which is missing, one for
-// the index, and one for the header of each shard. If the first answer names a commit, all later requests are for files of that
-// commit; otherwise they are for files of the branch.
+// TestOpenKeepsToACommit serves the shards of a model, and checks the requests: one for
+// model.safetensors, which is missing, one for the index, and one for the header of each shard. If
+// the first answer names a commit, all later requests are for files of that commit; otherwise they
+// are for files of the branch.
 func TestOpenKeepsToACommit(t *testing.T) {
 	for name, c := range map[string]struct{ commit, path string }{
 		"named":              {commitOne, "/o/n/resolve/" + commitOne + "/"},
@@ -74,8 +75,8 @@ func TestOpenKeepsToACommit(t *testing.T) {
 	}
 }
 
-// TestSingleFileKeepsToACommit: when the signed URL on another host has expired, the client requests the file of the same commit
-// from the hub again. Only the hub receives the token.
+// TestSingleFileKeepsToACommit: when the signed URL on another host has expired, the client
+// requests the file of the same commit from the hub again. Only the hub receives the token.
 func TestSingleFileKeepsToACommit(t *testing.T) {
 	hub, cdn := newServer(t), newServer(t)
 	file := craft(100_000, 10)
@@ -112,8 +113,8 @@ type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
-// TestTransport: Open returns an error of the client's transport, if that error rules out another try. It does not modify the
-// client.
+// TestTransport: Open returns an error of the client's transport, if that error rules out another
+// try. It does not modify the client.
 func TestTransport(t *testing.T) {
 	sends := failing{http.ErrSchemeMismatch}
 	client := newClient(t, "http://hub.test")
@@ -122,8 +123,9 @@ func TestTransport(t *testing.T) {
 	require.Equal(t, sends, client.HTTP.Transport)
 }
 
-// TestRenamedKeepsToACommit: the hub redirects requests for a renamed repository, and package remote continues with the new URL,
-// which names the branch. The requests nevertheless keep to one commit.
+// TestRenamedKeepsToACommit: the hub redirects requests for a renamed repository, and package
+// remote continues with the new URL, which names the branch. The requests nevertheless keep to one
+// commit.
 func TestRenamedKeepsToACommit(t *testing.T) {
 	for _, endpoint := range []string{"", "/a%20hub/resolve"} {
 		hub := newServer(t)
@@ -285,8 +287,8 @@ func TestOpenFile(t *testing.T) {
 	}
 }
 
-// TestErrorsOfFS: if the hub refuses a file that it has listed, the error explains what that means for the repository. It advises to
-// set HF_TOKEN only if no token is set.
+// TestErrorsOfFS: if the hub refuses a file that it has listed, the error explains what that means
+// for the repository. It advises to set HF_TOKEN only if no token is set.
 func TestErrorsOfFS(t *testing.T) {
 	for _, c := range []struct {
 		status int

@@ -67,8 +67,8 @@ func cached[T any](r *repository, open func(name string) (T, error), file string
 	return opened, r.offlineError(file, err)
 }
 
-// offlineError adds the reason why no request was sent to an error of opening a file in the cache, or of
-// opening the model if file is "". It returns nil for nil.
+// offlineError adds the reason why no request was sent to an error of opening a file in the cache,
+// or of opening the model if file is "". It returns nil for nil.
 func (r *repository) offlineError(file string, err error) error {
 	if err == nil {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -81,7 +82,8 @@ func statusOf(n, status int, header ...string) func(int, http.ResponseWriter, *h
 	}
 }
 
-// craft returns a file with the U8 tensor t, a header of headerLength bytes and dataLength bytes of data.
+// craft returns a file with the U8 tensor t, a header of headerLength bytes and dataLength bytes of
+// data.
 func craft(headerLength, dataLength int) []byte {
 	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
 	file := binary.LittleEndian.AppendUint64(nil, uint64(headerLength))

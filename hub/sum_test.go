@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSums: when a file is read to its end, its content is compared with the sum that the hub lists, for every kind of sum and every
-// way of reading. One flipped bit is an error, and so is a sum of an unknown kind. If the hub lists no sum, nothing is compared.
+// TestSums: when a file is read to its end, its content is compared with the sum that the hub
+// lists, for every kind of sum and every way of reading. One flipped bit is an error, and so is a
+// sum of an unknown kind. If the hub lists no sum, nothing is compared.
 func TestSums(t *testing.T) {
 	text := string(craft(100, 200_000)) // more bytes than the first request returns
 	blob := fmt.Sprintf("blob %d\x00%s", len(text), text)

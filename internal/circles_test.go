@@ -19,12 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mostInCircle is the largest number of files of a package that may refer to each other in a circle, because whoever changes one
-// of them has to read all of them.
+// mostInCircle is the largest number of files of a package that may refer to each other in a
+// circle, because whoever changes one of them has to read all of them.
 const mostInCircle = 4
 
-// TestCircles makes the graph of the files of each package by means of the type checker. A file refers to another one if it uses a
-// func, a type, a variable, a method or a field that is declared there.
+// TestCircles makes the graph of the files of each package by means of the type checker. A file
+// refers to another one if it uses a func, a type, a variable, a method or a field that is declared
+// there.
 func TestCircles(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err)
@@ -56,7 +57,8 @@ type listedPackage struct {
 	GoFiles                 []string
 }
 
-// listPackages compiles the public packages and those that they import, and returns them by their import paths.
+// listPackages compiles the public packages and those that they import, and returns them by their
+// import paths.
 func listPackages(t *testing.T) map[string]listedPackage {
 	arguments := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}
 	for _, folder := range public {

@@ -115,8 +115,9 @@ func TestGuarantees(t *testing.T) {
 	require.Equal(t, guarantees, rows)
 }
 
-// TestExampleCommands: README, or the documentation of the example, has the command that runs each example. With
-// SAFETENSORS_EXAMPLES=1, the test runs each of these commands, and so downloads the modules that some examples require.
+// TestExampleCommands: README, or the documentation of the example, has the command that runs each
+// example. With SAFETENSORS_EXAMPLES=1, the test runs each of these commands, and so downloads the
+// modules that some examples require.
 func TestExampleCommands(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^(?://)?\s*((?:go run \./examples/|cd examples/)[^#\n]*)`)
 	commands := make(map[string]bool)
@@ -147,9 +148,11 @@ func TestExampleCommands(t *testing.T) {
 	}
 }
 
-// TestAdopt: a program outside of this repository, which already has testify and x/sys, adds this module as a requirement, with the
-// oldest toolchain and with the current one. Its go.mod gets one direct requirement and one indirect one, no other line of go.mod or
-// go.sum changes, and the program builds and runs. The test requests modules from the proxy, so it runs only with SAFETENSORS_ADOPT=1.
+// TestAdopt: a program outside of this repository, which already has testify and x/sys, adds this
+// module as a requirement, with the oldest toolchain and with the current one. Its go.mod gets one
+// direct requirement and one indirect one, no other line of go.mod or go.sum changes, and the
+// program builds and runs. The test requests modules from the proxy, so it runs only with
+// SAFETENSORS_ADOPT=1.
 func TestAdopt(t *testing.T) {
 	if os.Getenv("SAFETENSORS_ADOPT") != "1" {
 		t.Skip("SAFETENSORS_ADOPT is not 1")

@@ -1,4 +1,5 @@
-// Package internal_test checks rules for the whole repository, such as which packages may import which.
+// Package internal_test checks rules for the whole repository, such as which packages may import
+// which.
 package internal_test
 
 import (
@@ -21,8 +22,8 @@ import (
 
 const repository = "github.com/gosafetensors/safetensors"
 
-// A wall lists the packages that the packages in a directory may import, besides the standard library. The first wall that matches the
-// directory applies.
+// A wall lists the packages that the packages in a directory may import, besides the standard
+// library. The first wall that matches the directory applies.
 type wall struct {
 	folder string   // directory in the repository; a final /... stands for that directory and all directories below it
 	own    []string // directories of this repository
@@ -51,11 +52,12 @@ var walls = []wall{
 	{"mutate/...", nil, []string{"golang.org/x/sync/errgroup"}},
 }
 
-// web lists the directories of the packages that may import net and net/http, so that programs that only read files do not contain these.
+// web lists the directories of the packages that may import net and net/http, so that programs that
+// only read files do not contain these.
 var web = []string{"remote", "hub", "internal/transport", "cmd/...", "examples/...", "bench/...", "difftest/..."}
 
-// TestImports checks the imports of all files except tests, in every module and for every system. The compiler would let every package of the
-// repository import internal packages.
+// TestImports checks the imports of all files except tests, in every module and for every system.
+// The compiler would let every package of the repository import internal packages.
 func TestImports(t *testing.T) {
 	imports := importsOf(t, "..", func(name string) bool { return !isTest(name) })
 	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "torch", "checkpoint", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
@@ -75,7 +77,8 @@ func TestImports(t *testing.T) {
 // unsafeFiles are the files that import unsafe. SECURITY.md lists the same files.
 var unsafeFiles = []string{"internal/mem/mem.go", "internal/mem/physical_windows.go", "mmap_windows.go"}
 
-// TestUnsafe: no other file of any module imports unsafe, not even a test. The library imports nothing that can run or load a program.
+// TestUnsafe: no other file of any module imports unsafe, not even a test. The library imports
+// nothing that can run or load a program.
 func TestUnsafe(t *testing.T) {
 	all := func(string) bool { return true }
 	var found []string
@@ -163,8 +166,8 @@ func matches(pattern, p string) bool {
 	return p == pattern || all && strings.HasPrefix(p+"/", parent)
 }
 
-// importsOf returns the import paths in the Go files below the directory root, by their directories. It considers only files for whose names
-// wanted returns true.
+// importsOf returns the import paths in the Go files below the directory root, by their
+// directories. It considers only files for whose names wanted returns true.
 func importsOf(t *testing.T, root string, wanted func(name string) bool) map[string][]string {
 	imports := make(map[string][]string)
 	for name, file := range goFiles(t, root, parser.ImportsOnly, wanted) {
@@ -177,8 +180,8 @@ func importsOf(t *testing.T, root string, wanted func(name string) bool) map[str
 	return imports
 }
 
-// goFiles parses the Go files in the directory root, and in the directories below it, if wanted returns true for their names. These names are
-// relative and slash-separated.
+// goFiles parses the Go files in the directory root, and in the directories below it, if wanted
+// returns true for their names. These names are relative and slash-separated.
 func goFiles(t *testing.T, root string, mode parser.Mode, wanted func(name string) bool) map[string]*ast.File {
 	t.Helper()
 	files := make(map[string]*ast.File)

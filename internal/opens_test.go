@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// opens lists the calls that open a file and would wait for a named pipe, by file and func, with the reason why each is allowed. All other
-// code uses osfile.OpenRegular or, in the command, package localfile.
+// opens lists the calls that open a file and would wait for a named pipe, by file and func, with
+// the reason why each is allowed. All other code uses osfile.OpenRegular or, in the command,
+// package localfile.
 var opens = map[string]string{
 	"internal/osfile/regular.go openNow":                     "does not wait",
 	"internal/osfile/system.go osSystem.Create":              "a new file",
@@ -31,7 +32,8 @@ var opens = map[string]string{
 // programs lists directories of programs that only developers run, or copy code from.
 var programs = []string{"examples", "bench", "difftest", "mutate"}
 
-// TestOpens finds the calls that open files by their names, in all modules except those in programs.
+// TestOpens finds the calls that open files by their names, in all modules except those in
+// programs.
 func TestOpens(t *testing.T) {
 	found := make(map[string]bool)
 	for name, file := range goFiles(t, "..", parser.SkipObjectResolution, func(name string) bool {

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limits lists the numbers in SECURITY.md that a constant determines: the name of the constant in the document, the directory of its package,
-// and its value in the document.
+// limits lists the numbers in SECURITY.md that a constant determines: the name of the constant in
+// the document, the directory of its package, and its value in the document.
 var limits = []struct{ name, folder, value string }{
 	{"maxHeaderLength", ".", "100,000,000 bytes"},
 	{"jsonscan.MaxDepth", "internal/jsonscan", "127"},
@@ -130,8 +130,9 @@ func TestSecurityNumbers(t *testing.T) {
 	require.Greater(t, count, 40)
 }
 
-// declaredNames returns the names of all declarations in files other than tests, and the numbers that constants and variables among them have. Each
-// number has two keys: the name, and the directory of the package joined with the name.
+// declaredNames returns the names of all declarations in files other than tests, and the numbers
+// that constants and variables among them have. Each number has two keys: the name, and the
+// directory of the package joined with the name.
 func declaredNames(t *testing.T) (declared map[string]bool, values map[string]float64) {
 	declared, values = make(map[string]bool), make(map[string]float64)
 	times := strings.NewReplacer("time.Second", "1000000000", "time.Minute", "60000000000")

@@ -29,8 +29,9 @@ func filled(name string, word uint32, shape ...int) change {
 	}
 }
 
-// TestSymmetry: if the config specifies that zero points are in the middle of the codes, and a stored one is not, the error names both
-// keys and the stored number. Zero points in the middle are accepted.
+// TestSymmetry: if the config specifies that zero points are in the middle of the codes, and a
+// stored one is not, the error names both keys and the stored number. Zero points in the middle are
+// accepted.
 func TestSymmetry(t *testing.T) {
 	gptq := func(bits int, zero uint32) []change {
 		word := uint32(0)
@@ -202,8 +203,8 @@ func TestPerRow(t *testing.T) {
 	dequantizes(t, m, "", `tensor "a.comfy_quant": per_row: true: unsupported operation`)
 }
 
-// TestNestedConfigs: the quantization_config may be in a config at most two levels down. If a method elsewhere is not used, the error
-// names the method and its place.
+// TestNestedConfigs: the quantization_config may be in a config at most two levels down. If a
+// method elsewhere is not used, the error names the method and its place.
 func TestNestedConfigs(t *testing.T) {
 	m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1, 2))
 	blocks := `{"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{"g":{"targets":["Linear"],"weights":{"strategy":"block","block_structure":[2,1]}}}}`
@@ -248,7 +249,8 @@ func TestNestedConfigs(t *testing.T) {
 	}
 }
 
-// TestPythonsPatterns: patterns that have one meaning in Python and another in package regexp are refused.
+// TestPythonsPatterns: patterns that have one meaning in Python and another in package regexp are
+// refused.
 func TestPythonsPatterns(t *testing.T) {
 	config := func(target string) string {
 		group := func(n int, target string) object {

@@ -18,7 +18,8 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// requireRight requires that dequantising gives the elements of the twin, or an error, which it returns.
+// requireRight requires that dequantising gives the elements of the twin, or an error, which it
+// returns.
 func (w twin) requireRight(t *testing.T, tensors map[string]safetensors.Tensor, config []byte) (err error) {
 	t.Helper()
 	plain, err := quant.Dequantize(tensors, config)
@@ -47,8 +48,9 @@ func (w twin) withKey(t *testing.T, key string, value any) []byte {
 	return must(json.Marshal(file))
 }
 
-// TestClosedWorld tries every layout with an unknown key, with an unknown neighbor, with a part missing, and without a config. The result
-// is right, or the error names the problem. Names, dtypes and shapes distinguish the layouts, except for the number of bits of some.
+// TestClosedWorld tries every layout with an unknown key, with an unknown neighbor, with a part
+// missing, and without a config. The result is right, or the error names the problem. Names, dtypes
+// and shapes distinguish the layouts, except for the number of bits of some.
 func TestClosedWorld(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, w := range twins(300 + seed) {
@@ -124,7 +126,8 @@ func TestMethodsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestNeighbors: which tensors a module may have next to its parts, and whether they are kept, left out or refused.
+// TestNeighbors: which tensors a module may have next to its parts, and whether they are kept, left
+// out or refused.
 func TestNeighbors(t *testing.T) {
 	const refused, kept, left = "refused", "kept", "left out"
 	heads := `"num_attention_heads":8,"text_config":{"num_key_value_heads":4},`
@@ -187,7 +190,8 @@ func TestNeighbors(t *testing.T) {
 			require.Equal(t, quant.Layout{Method: "fp8"}, layouts[c.name])
 		})
 	}
-	// Scales of the cache next to a k_proj and a v_proj, whatever the name of the module around these is.
+	// Scales of the cache next to a k_proj and a v_proj, whatever the name of the module around
+	// these is.
 	for name, want := range map[string]string{
 		"l.mixer.k_proj.k_scale": left, "l.mixer.k_scale": left, "l.mixer.v_scale": kept, "l.mixer.k_proj.v_scale": refused, "l.mixer.q_proj.k_scale": kept,
 	} {
@@ -255,7 +259,8 @@ func TestStrangers(t *testing.T) {
 	require.Equal(t, m, must(quant.Dequantize(m, nil)))
 }
 
-// TestMethodWithoutTensors: a config that names a method with which no tensor is quantised is an error.
+// TestMethodWithoutTensors: a config that names a method with which no tensor is quantised is an
+// error.
 func TestMethodWithoutTensors(t *testing.T) {
 	m := checkpoint(zeroed("a.B", safetensors.I32, 2, 2), zeroed("a.s", safetensors.F16, 2, 2), zeroed("a.workspace", safetensors.I32, 2))
 	for _, name := range quant.Methods() {
@@ -294,7 +299,8 @@ func TestHarmlessKeys(t *testing.T) {
 	}
 }
 
-// TestIgnoredModules: values without scales stay unchanged if the config lists their modules as exceptions, under the key of each package.
+// TestIgnoredModules: values without scales stay unchanged if the config lists their modules as
+// exceptions, under the key of each package.
 func TestIgnoredModules(t *testing.T) {
 	for name, key := range map[string]string{
 		"fp8": "modules_to_not_convert", "fbgemm_fp8": "modules_to_not_convert", "compressed-tensors": "ignore", "modelopt": "exclude_modules",

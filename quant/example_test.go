@@ -17,8 +17,8 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// writeQuantised writes a model and its config to a temporary directory. The only weight is F8_E4M3 [2,4] with the values 1 to 8. Its
-// blocks of 2×2 have the scales 0.5 and 10.
+// writeQuantised writes a model and its config to a temporary directory. The only weight is F8_E4M3
+// [2,4] with the values 1 to 8. Its blocks of 2×2 have the scales 0.5 and 10.
 func writeQuantised() (dir string) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -100,8 +100,8 @@ func ExamplePlainConfig() {
 	// }
 }
 
-// Dequantize reads a quantised model on a hub: tensors and config of the same commit. Only the values and the scales of the weights that
-// are read are fetched.
+// Dequantize reads a quantised model on a hub: tensors and config of the same commit. Only the
+// values and the scales of the weights that are read are fetched.
 func ExampleDequantize_hub() {
 	dir := writeQuantised()
 	defer os.RemoveAll(dir)
@@ -180,8 +180,8 @@ func ExampleQuantize() {
 	// up_proj.weight BF16 [1,128] [-8 -6 -6 -4 -4]
 }
 
-// The model in a directory is quantised, and written to another directory. The config.json of the result is that of the model, with the
-// quantization_config that Quantize returns.
+// The model in a directory is quantised, and written to another directory. The config.json of the
+// result is that of the model, with the quantization_config that Quantize returns.
 func ExampleQuantize_folder() {
 	dir := writePlain()
 	defer os.RemoveAll(dir)

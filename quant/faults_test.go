@@ -18,7 +18,8 @@ import (
 
 var errDisk = errors.New("the disk failed")
 
-// A disk counts its reads. It fails from one of its reads on, or only at that read. If the number of that read is 0, it never fails.
+// A disk counts its reads. It fails from one of its reads on, or only at that read. If the number
+// of that read is 0, it never fails.
 type disk struct {
 	reads, bytes, failFrom atomic.Int64
 	once                   bool
@@ -48,8 +49,9 @@ func moved(t *testing.T, tensors map[string]safetensors.Tensor, d *disk) map[str
 	return all
 }
 
-// eachFault calls work with a disk that fails from its first read on, then with one that fails from its second read on, and so on, until
-// there are fewer reads. work returns the error of the operation that it tests.
+// eachFault calls work with a disk that fails from its first read on, then with one that fails from
+// its second read on, and so on, until there are fewer reads. work returns the error of the
+// operation that it tests.
 func eachFault(t *testing.T, title string, work func(d *disk) error) {
 	t.Helper()
 	for at := int64(1); ; at++ {
@@ -65,7 +67,8 @@ func eachFault(t *testing.T, title string, work func(d *disk) error) {
 	}
 }
 
-// TestEveryFault lets each read of whole results and of columns fail. That is an error, which is not cached.
+// TestEveryFault lets each read of whole results and of columns fail. That is an error, which is
+// not cached.
 func TestEveryFault(t *testing.T) {
 	for _, w := range twins(7) {
 		eachFault(t, w.title, func(d *disk) error {

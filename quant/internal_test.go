@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -164,7 +165,8 @@ func TestBlockStructure(t *testing.T) {
 	}
 }
 
-// TestAutoRoundModules: the keys with settings of AutoRound are names of modules, or texts and expressions that are searched in the names.
+// TestAutoRoundModules: the keys with settings of AutoRound are names of modules, or texts and
+// expressions that are searched in the names.
 func TestAutoRoundModules(t *testing.T) {
 	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"auto-round","packing_format":"auto_round","bits":4,"group_size":32,"extra_config":{
 		"up":{},"a.up":{"bits":2},"plain.up":{"bits":3},".*down$":{"bits":3},"up_":{"bits":8},"experts":{"bits":8}}}}`)))
@@ -291,7 +293,8 @@ func TestSteps(t *testing.T) {
 	require.ErrorContains(t, err, `matching "9aaa`)
 }
 
-// TestStepsOfModels matches the names in one layer of a model with many experts. The steps for all layers are far below the limit.
+// TestStepsOfModels matches the names in one layer of a model with many experts. The steps for all
+// layers are far below the limit.
 func TestStepsOfModels(t *testing.T) {
 	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
 		"group_0":{"weights":{"num_bits":8},"targets":["re:.*self_attn.(q_a|q_b|kv_a|kv_b|o)_proj.*","re:.*shared_experts.(gate|up|down)_proj$","re:model.layers.[0-2].mlp.*",
@@ -304,8 +307,8 @@ func TestStepsOfModels(t *testing.T) {
 	require.Less(t, (maxSteps-c.steps)*3*layers, int64(maxSteps/16))
 }
 
-// TestScattered: if an index scatters the groups, matrix.line applies only scales and zero points. No layout with an index has other grids
-// or a constant.
+// TestScattered: if an index scatters the groups, matrix.line applies only scales and zero points.
+// No layout with an index has other grids or a constant.
 func TestScattered(t *testing.T) {
 	indexed := 0
 	for _, l := range layouts {

@@ -23,8 +23,9 @@ func (zeros) ReadAt(p []byte, _ int64) (int, error) {
 	return len(p), nil
 }
 
-// TestReadsWhatItNeeds reads an element, a few rows and a few columns of tensors with 2^40 elements, in each packing. It may compute a few
-// thousand superfluous elements, because that costs less than another read.
+// TestReadsWhatItNeeds reads an element, a few rows and a few columns of tensors with 2^40
+// elements, in each packing. It may compute a few thousand superfluous elements, because that costs
+// less than another read.
 func TestReadsWhatItNeeds(t *testing.T) {
 	const n = 1 << 20
 	for _, c := range sizedLayouts(2, n, n) {
@@ -55,8 +56,8 @@ func TestReadsWhatItNeeds(t *testing.T) {
 				} {
 					file.bytes.Store(0)
 					elements[float32](t, x, s.ranges...)
-					// These bytes are for values, and as many again for scales and zero points if each element has
-					// its own.
+					// These bytes are for values, and as many again for scales and zero points if
+					// each element has its own.
 					require.Less(t, file.bytes.Load(), int64(s.most*(c.bits+32)/8+64), "%v", s.ranges)
 				}
 			}
@@ -64,8 +65,8 @@ func TestReadsWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestReadsTogether: a range that starts within an element takes no more reads than any other, and the elements of a column are computed
-// together.
+// TestReadsTogether: a range that starts within an element takes no more reads than any other, and
+// the elements of a column are computed together.
 func TestReadsTogether(t *testing.T) {
 	const n = 1 << 12
 	file := onDisk{zeros{}, new(disk)}
@@ -89,7 +90,8 @@ type sizedLayout struct {
 	parts        []any
 }
 
-// sizedLayouts returns layouts of matrices with o rows and i columns. A layout that may hold several matrices holds this number of them.
+// sizedLayouts returns layouts of matrices with o rows and i columns. A layout that may hold
+// several matrices holds this number of them.
 func sizedLayouts(matrices, o, i int) []sizedLayout {
 	packed := []any{"weight_packed", safetensors.I32, []int{o, i / 8}, "weight_scale", safetensors.BF16, []int{o, i / 128}, "weight_shape", safetensors.I64, []int{2}}
 	return []sizedLayout{
@@ -115,7 +117,8 @@ func sizedLayouts(matrices, o, i int) []sizedLayout {
 	}
 }
 
-// eachPart calls put for each part of the module "a". parts contains a suffix, a dtype and a shape for each of them.
+// eachPart calls put for each part of the module "a". parts contains a suffix, a dtype and a shape
+// for each of them.
 func eachPart(parts []any, put func(name string, d safetensors.DType, shape []int)) {
 	for ; len(parts) > 0; parts = parts[3:] {
 		suffix := parts[0].(string)
@@ -135,7 +138,8 @@ func zerosOf(file io.ReaderAt, parts ...any) map[string]safetensors.Tensor {
 	return m
 }
 
-// TestShapesInOneRead: opening a checkpoint with hundreds of modules does not take hundreds of requests.
+// TestShapesInOneRead: opening a checkpoint with hundreds of modules does not take hundreds of
+// requests.
 func TestShapesInOneRead(t *testing.T) {
 	m := newMaker()
 	const modules = 300
@@ -175,7 +179,8 @@ func TestShapesInOneRead(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// TestScatteredGroups reads columns whose groups are far apart. The scales between these groups need not be in memory at the same time.
+// TestScatteredGroups reads columns whose groups are far apart. The scales between these groups
+// need not be in memory at the same time.
 func TestScatteredGroups(t *testing.T) {
 	const rows, columns = 2048, 1 << 15
 	index := make([]int32, columns)
@@ -193,7 +198,8 @@ func TestScatteredGroups(t *testing.T) {
 	}
 }
 
-// TestWideRows quantises a row of 2^57 columns, which no memory can hold. Reading a result is an error.
+// TestWideRows quantises a row of 2^57 columns, which no memory can hold. Reading a result is an
+// error.
 func TestWideRows(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("the tensor is larger than memory can be")
@@ -242,8 +248,8 @@ func requireColumn(t *testing.T, x safetensors.Tensor, whole []byte) {
 	require.Equal(t, elements[byte](t, want, column...), elements[byte](t, x, column...))
 }
 
-// TestScatteredLines: reading GPTQ columns whose groups are far apart reads little more than their own scales, and not all scales between
-// them.
+// TestScatteredLines: reading GPTQ columns whose groups are far apart reads little more than their
+// own scales, and not all scales between them.
 func TestScatteredLines(t *testing.T) {
 	const n, rows = 1 << 16, 2048
 	number := make([]int32, n)
@@ -262,8 +268,8 @@ func TestScatteredLines(t *testing.T) {
 	}
 }
 
-// BenchmarkDequantize computes the F32 numbers of 16 M elements in memory, for one layout after another. "plain" is the conversion of F8_E4M3
-// without scales.
+// BenchmarkDequantize computes the F32 numbers of 16 M elements in memory, for one layout after
+// another. "plain" is the conversion of F8_E4M3 without scales.
 func BenchmarkDequantize(b *testing.B) {
 	const o, i = 4096, 4096
 	for _, c := range append([]sizedLayout{

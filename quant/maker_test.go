@@ -12,7 +12,8 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -40,8 +41,8 @@ func dequantized[C string | []byte](t testing.TB, tensors map[string]safetensors
 	return plain
 }
 
-// dequantizes requires that the error of Dequantize contains want, or that there is no error if want is "". If config is "", there is no
-// config.
+// dequantizes requires that the error of Dequantize contains want, or that there is no error if
+// want is "". If config is "", there is no config.
 func dequantizes(t testing.TB, tensors map[string]safetensors.Tensor, config, want string) {
 	t.Helper()
 	var text []byte
@@ -66,8 +67,8 @@ func quantized(t testing.TB, tensors map[string]safetensors.Tensor, scheme quant
 	return q, config
 }
 
-// A change modifies a checkpoint: without removes a tensor, zeroed adds a tensor of zeros, numbers adds one of integers, and bytesOf adds one
-// of bytes.
+// A change modifies a checkpoint: without removes a tensor, zeroed adds a tensor of zeros, numbers
+// adds one of integers, and bytesOf adds one of bytes.
 type change = func(map[string]safetensors.Tensor)
 
 func without(name string) change {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOpen opens directories and files with each kind of config. In some, the values, the scales and the other parts of a module are in
-// different shards.
+// TestOpen opens directories and files with each kind of config. In some, the values, the scales
+// and the other parts of a module are in different shards.
 func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		vector, file string
@@ -51,7 +51,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestOpenShard opens a single shard, or a file that is not a shard, in which nothing is quantised, or something may be.
+// TestOpenShard opens a single shard, or a file that is not a shard, in which nothing is quantised,
+// or something may be.
 func TestOpenShard(t *testing.T) {
 	for _, c := range []struct {
 		title, file, config string
@@ -120,7 +121,8 @@ func TestPythonsNumbers(t *testing.T) {
 	require.ErrorContains(t, err, "invalid character 'I'")
 }
 
-// TestOrdinaryNames: a tensor with the name of a part is not a part if nothing else belongs to that layout.
+// TestOrdinaryNames: a tensor with the name of a part is not a part if nothing else belongs to that
+// layout.
 func TestOrdinaryNames(t *testing.T) {
 	for config, quantised := range map[string][]change{ // each checkpoint must have a quantised tensor, too
 		"{}":                      nil,
@@ -139,8 +141,8 @@ func TestOrdinaryNames(t *testing.T) {
 	}
 }
 
-// TestLayouts: the names of parts and of results have a layout, and plain tensors have none. If nothing determines the number of bits, that
-// is an error, as for Dequantize.
+// TestLayouts: the names of parts and of results have a layout, and plain tensors have none. If
+// nothing determines the number of bits, that is an error, as for Dequantize.
 func TestLayouts(t *testing.T) {
 	m := checkpoint(zeroed("norm.weight", safetensors.BF16, 2),
 		zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), zeroed("a.g_idx", safetensors.I32, 32))

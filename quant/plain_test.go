@@ -17,8 +17,8 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// TestPlainConfig: the sections that describe how weights were quantised are removed, the dtype becomes that of the weights, and everything
-// else stays unchanged, in its order.
+// TestPlainConfig: the sections that describe how weights were quantised are removed, the dtype
+// becomes that of the weights, and everything else stays unchanged, in its order.
 func TestPlainConfig(t *testing.T) {
 	section := `{"quant_method":"fp8"}`
 	for _, c := range []struct {
@@ -62,7 +62,8 @@ func TestPlainConfig(t *testing.T) {
 	require.EqualError(t, errorOf(quant.PlainConfig([]byte("{}"), safetensors.I8)), "safetensors: I8 is not a dtype in which models are loaded")
 }
 
-// TestPlainConfigs: for the config of each vector, the result contains nothing that Dequantize would use.
+// TestPlainConfigs: for the config of each vector, the result contains nothing that Dequantize
+// would use.
 func TestPlainConfigs(t *testing.T) {
 	for _, name := range vectorFiles(t, "[^q]*.safetensors") {
 		v := readVector(t, name)
@@ -87,7 +88,8 @@ func filesOf(t *testing.T, folder string) fstest.MapFS {
 	return fsys
 }
 
-// TestOpenFS opens in a file system what Open opens in a directory: a directory, a file, a single shard.
+// TestOpenFS opens in a file system what Open opens in a directory: a directory, a file, a single
+// shard.
 func TestOpenFS(t *testing.T) {
 	v := readVector(t, "testdata/ct-packed-4-zero-group.safetensors")
 	folder := t.TempDir()
@@ -129,8 +131,8 @@ func normShard(t *testing.T) []byte {
 	return must(os.ReadFile(name))
 }
 
-// TestSkip: tensors that are quantised in an unknown layout are left out, with all that belongs to them, and Skip is called. All other
-// tensors are right.
+// TestSkip: tensors that are quantised in an unknown layout are left out, with all that belongs to
+// them, and Skip is called. All other tensors are right.
 func TestSkip(t *testing.T) {
 	good := []change{zeroed("g.weight", safetensors.F8_E4M3, 2, 2), zeroed("g.weight_scale_inv", safetensors.F32, 1, 1), zeroed("g.bias", safetensors.BF16, 2), zeroed("norm.weight", safetensors.BF16, 2)}
 	for title, c := range map[string]struct {
@@ -187,7 +189,8 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestSkipMarkers: layers whose marker cannot be used are left out. Their tensors are not mistaken for parts of another layout.
+// TestSkipMarkers: layers whose marker cannot be used are left out. Their tensors are not mistaken
+// for parts of another layout.
 func TestSkipMarkers(t *testing.T) {
 	layer := func(name string) []change {
 		return []change{zeroed(name+".weight", safetensors.F8_E4M3, 2, 2), zeroed(name+".weight_scale", safetensors.F32)}
@@ -212,7 +215,8 @@ func TestSkipMarkers(t *testing.T) {
 	}
 }
 
-// TestSkipErrors: even with Skip, a problem of the whole model is an error, and so is a tensor that cannot be read.
+// TestSkipErrors: even with Skip, a problem of the whole model is an error, and so is a tensor that
+// cannot be read.
 func TestSkipErrors(t *testing.T) {
 	none := quant.Opener{Skip: func(name string, why error) { require.Fail(t, name, "%v", why) }}
 	m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1))

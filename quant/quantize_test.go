@@ -51,8 +51,8 @@ func randomWeights(r *rand.Rand, dtype safetensors.DType, o, i int) map[string]s
 	return m.tensors
 }
 
-// TestQuantizeAndBack checks that Dequantize undoes Quantize up to rounding, that reading a slice of a result gives a part of the whole
-// result, and which tensors stay unquantised.
+// TestQuantizeAndBack checks that Dequantize undoes Quantize up to rounding, that reading a slice
+// of a result gives a part of the whole result, and which tensors stay unquantised.
 func TestQuantizeAndBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	worst := map[quant.Scheme]float64{quant.FP8Block: 0.04, quant.FP8Channel: 0.04, quant.NVFP4: 0.13, quant.MXFP4: 0.2, quant.Int4: 0.15, quant.Int8: 0.01}
@@ -87,7 +87,8 @@ func TestQuantizeAndBack(t *testing.T) {
 	}
 }
 
-// TestSharedGlobalScale: fused projections share the global scale that follows from all of them. To compute it, each is read once.
+// TestSharedGlobalScale: fused projections share the global scale that follows from all of them. To
+// compute it, each is read once.
 func TestSharedGlobalScale(t *testing.T) {
 	m := newMaker()
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
@@ -105,7 +106,8 @@ func TestSharedGlobalScale(t *testing.T) {
 	require.NotEqual(t, scale["q_proj"], scale["o_proj"])
 }
 
-// TestGlobalScaleInParts: the global scale depends on every number, even on the last of more numbers than are in memory at once.
+// TestGlobalScaleInParts: the global scale depends on every number, even on the last of more
+// numbers than are in memory at once.
 func TestGlobalScaleInParts(t *testing.T) {
 	const rows, columns = 1 << 15, 32
 	numbers := make([]float32, rows*columns)
@@ -192,7 +194,8 @@ func TestQuantizeRefuses(t *testing.T) {
 	}
 }
 
-// TestQuantizationConfig compares the whole config of each scheme with that of the preset of compressed-tensors.
+// TestQuantizationConfig compares the whole config of each scheme with that of the preset of
+// compressed-tensors.
 func TestQuantizationConfig(t *testing.T) {
 	for scheme, want := range map[quant.Scheme]string{
 		quant.FP8Block: `"format":"float-quantized","input_activations":{"dynamic":true,"group_size":128,"num_bits":8,"strategy":"group","symmetric":true,"type":"float"},
@@ -210,7 +213,8 @@ func TestQuantizationConfig(t *testing.T) {
 	} {
 		m := newMaker()
 		for _, name := range []string{
-			// The first three are quantised. The names of routers include those in default_disabled_quantizers.yaml of ModelOpt 0.47.0.
+			// The first three are quantised. The names of routers include those in
+			// default_disabled_quantizers.yaml of ModelOpt 0.47.0.
 			"a", "x.wq.proj", "x.mlp.experts.0.up_proj",
 			"x.gate", "x.shared_expert_gate", "x.router", "wte", "wpe", "lm_head", "score", "classifier", "x.embed_tokens", "q_norm.proj", "x.LayerNorm",
 		} {
@@ -235,7 +239,8 @@ func TestSingleColumn(t *testing.T) {
 	require.Equal(t, want, elements[float32](t, dequantized(t, q, config)["a.weight"]))
 }
 
-// TestMXFP4NearTheLargest: finite numbers stay finite, and infinities and NaNs remain visible in the result.
+// TestMXFP4NearTheLargest: finite numbers stay finite, and infinities and NaNs remain visible in
+// the result.
 func TestMXFP4NearTheLargest(t *testing.T) {
 	for _, c := range []struct {
 		dtype       safetensors.DType
@@ -301,8 +306,8 @@ func TestModels(t *testing.T) {
 	run("compare")
 }
 
-// TestFusedExperts: weights with three dimensions stay unchanged, and ignore contains their modules and parameters. If Targets selects one,
-// the error gives the reason.
+// TestFusedExperts: weights with three dimensions stay unchanged, and ignore contains their modules
+// and parameters. If Targets selects one, the error gives the reason.
 func TestFusedExperts(t *testing.T) {
 	m := checkpoint(
 		zeroed("l.0.mlp.experts.gate_up_proj", safetensors.BF16, 2, 128, 128), zeroed("l.0.moe.input_linear.weight", safetensors.F32, 2, 4, 128),

@@ -261,8 +261,8 @@ func TestRefusedIndex(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts the config of each layout off at every byte, and the data of each tensor. The results are the same as before, or there is
-// an error.
+// TestTruncated cuts the config of each layout off at every byte, and the data of each tensor. The
+// results are the same as before, or there is an error.
 func TestTruncated(t *testing.T) {
 	for _, w := range twins(4) {
 		for n := range len(w.config) {
@@ -314,8 +314,8 @@ func TestHugeResult(t *testing.T) {
 	dequantizes(t, m, "", `tensor "a.weight": FP8 in blocks: `)
 }
 
-// FuzzDequantize: no file and no config makes Dequantize panic. A result has as many bytes as its shape requires, and at most eight numbers
-// for each byte of the file.
+// FuzzDequantize: no file and no config makes Dequantize panic. A result has as many bytes as its
+// shape requires, and at most eight numbers for each byte of the file.
 func FuzzDequantize(f *testing.F) {
 	for _, name := range vectorFiles(f, "[^q]*.safetensors") {
 		if info, err := os.Stat(name); err != nil || info.Size() > 20_000 {
@@ -387,8 +387,9 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestConv1D: in models of transformers with modules of its class Conv1D, these weights have a row for each input. GPTQ, AWQ and bitsandbytes
-// store them quantised with a row for each output, like the weights of linear layers.
+// TestConv1D: in models of transformers with modules of its class Conv1D, these weights have a row
+// for each input. GPTQ, AWQ and bitsandbytes store them quantised with a row for each output, like
+// the weights of linear layers.
 func TestConv1D(t *testing.T) {
 	m := newMaker()
 	for _, module := range []string{"h.0.attn.c_attn", "h.0.attn.proj"} {

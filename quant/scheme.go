@@ -153,8 +153,8 @@ func ignoredWith(name string, t safetensors.Tensor) []string {
 	return nil
 }
 
-// config returns the JSON object with the quantization_config of a checkpoint that is quantised with p,
-// except for the modules in ignore.
+// config returns the JSON object with the quantization_config of a checkpoint that is quantised
+// with p, except for the modules in ignore.
 func (p preset) config(ignore []string) ([]byte, error) {
 	return json.Marshal(object{"quantization_config": object{
 		"quant_method": compressed, "format": p.format, "quantization_status": "compressed",

@@ -13,7 +13,8 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// A twin is a random tensor of some layout, together with a func that computes its elements one by one, as the layout defines them.
+// A twin is a random tensor of some layout, together with a func that computes its elements one by
+// one, as the layout defines them.
 type twin struct {
 	title   string
 	tensors map[string]safetensors.Tensor
@@ -84,8 +85,8 @@ func (t *twinMaker) granularity(strategy string, o, i int) (shape []int, height,
 	return nil, o, i
 }
 
-// A product describes a layout in which values, of 8 bits or of E2M1, are multiplied by scales. It also has a scale of its inputs, which
-// Dequantize leaves out.
+// A product describes a layout in which values, of 8 bits or of E2M1, are multiplied by scales. It
+// also has a scale of its inputs, which Dequantize leaves out.
 type product struct {
 	title, config, strategy string
 	values                  string

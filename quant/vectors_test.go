@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// vectorFiles returns the files that testdata/generate.py has made: those in testdata, and those in the directories that the environment names.
+// vectorFiles returns the files that testdata/generate.py has made: those in testdata, and those in
+// the directories that the environment names.
 func vectorFiles(t testing.TB, pattern string) (names []string) {
 	t.Helper()
 	for _, folder := range append(filepath.SplitList(os.Getenv("SAFETENSORS_QUANT")), "testdata") {

@@ -69,8 +69,8 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 	require.Len(t, cdn.requests, 1)
 }
 
-// TestErrorsThatNoRetryHelps: an error that another try cannot solve, such as a wrong certificate or a host that does not exist, ends
-// Open at the first try. The error shows no secret.
+// TestErrorsThatNoRetryHelps: an error that another try cannot solve, such as a wrong certificate
+// or a host that does not exist, ends Open at the first try. The error shows no secret.
 func TestErrorsThatNoRetryHelps(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
@@ -114,8 +114,8 @@ type tried struct{ error }
 func (e tried) Unwrap() error { return e.error }
 func (e tried) Tried() bool   { return true }
 
-// TestNoAnswer counts the tries of a request to an address where no server listens. Once the context is done, there is no further
-// try.
+// TestNoAnswer counts the tries of a request to an address where no server listens. Once the
+// context is done, there is no further try.
 func TestNoAnswer(t *testing.T) {
 	for done, pauses := range map[bool]int{false: maxTries - 1, true: 0} {
 		client, clock := newClient()
@@ -135,8 +135,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestRefusedConnection: the client gives up on a host that accepts no connection within a second, unless the host has answered
-// before.
+// TestRefusedConnection: the client gives up on a host that accepts no connection within a second,
+// unless the host has answered before.
 func TestRefusedConnection(t *testing.T) {
 	s := newServer(t)
 	client, clock := newClient()
@@ -210,8 +210,8 @@ func TestReadFile(t *testing.T) {
 	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "file:///etc/passwd")), "safetensors: ")
 }
 
-// TestTransportThatEnds lets the transport panic or call runtime.Goexit in the middle of many reads. Each read ends, and Close
-// returns.
+// TestTransportThatEnds lets the transport panic or call runtime.Goexit in the middle of many
+// reads. Each read ends, and Close returns.
 func TestTransportThatEnds(t *testing.T) {
 	s := newServer(t)
 	tensors := map[string]safetensors.Tensor{}

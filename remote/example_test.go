@@ -60,7 +60,8 @@ func ExampleOpen() {
 	// Output: F32 [2 3] [3 4 5 6 7 8]
 }
 
-// A Client opens a file on a private server, with a header for authorization and a time limit for the start of each answer.
+// A Client opens a file on a private server, with a header for authorization and a time limit for
+// the start of each answer.
 func ExampleClient() {
 	server := serve(fstest.MapFS{"model.safetensors": file("t")})
 	defer server.Close()
@@ -85,8 +86,9 @@ func ExampleClient() {
 	// Output: [t]
 }
 
-// A container registry holds a model as an artifact of the CNCF ModelPack specification. Each layer of the manifest is a file that is
-// neither packed nor compressed, and has a URL of its own. The token is a token of the registry.
+// A container registry holds a model as an artifact of the CNCF ModelPack specification. Each layer
+// of the manifest is a file that is neither packed nor compressed, and has a URL of its own. The
+// token is a token of the registry.
 func ExampleClient_registry() {
 	weights := file("embedding").Data
 	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(weights))
@@ -126,8 +128,9 @@ func ExampleClient_registry() {
 	// Output: model.safetensors 1 tensor, 48 bytes
 }
 
-// Rank 1 of 2 reads its rows of every tensor. Each read waits for an answer of the server, so many goroutines read concurrently. 48
-// goroutines were at least as fast as a plan that merges the reads of all tensors.
+// Rank 1 of 2 reads its rows of every tensor. Each read waits for an answer of the server, so many
+// goroutines read concurrently. 48 goroutines were at least as fast as a plan that merges the reads
+// of all tensors.
 func ExampleOpen_rank() {
 	server := serve(fstest.MapFS{"model.safetensors": file("embedding")})
 	defer server.Close()

@@ -29,7 +29,8 @@ func statusOf(status int, header ...string) func(http.ResponseWriter, *http.Requ
 	}
 }
 
-// reply returns a fault that answers with a status, header fields and a text, and then calls end, which is one of the funcs below.
+// reply returns a fault that answers with a status, header fields and a text, and then calls end,
+// which is one of the funcs below.
 func reply(end http.HandlerFunc, text []byte, status int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		statusOf(status, header...)(w, r)
@@ -52,7 +53,8 @@ func endless(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// sendPart returns a fault that answers with the first n bytes of the requested range, and then calls end.
+// sendPart returns a fault that answers with the first n bytes of the requested range, and then
+// calls end.
 func sendPart(end http.HandlerFunc, file []byte, n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		first, last := rangeOf(r.Header.Get("Range"))
@@ -68,7 +70,8 @@ func rangeOf(text string) (first, last int) {
 	return first, last
 }
 
-// capped returns a fault that answers a range request with at most n bytes. HTTP allows a server to do that.
+// capped returns a fault that answers a range request with at most n bytes. HTTP allows a server to
+// do that.
 func capped(file []byte, n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		first, last := rangeOf(r.Header.Get("Range"))
@@ -78,9 +81,10 @@ func capped(file []byte, n int) http.HandlerFunc {
 	}
 }
 
-// TestReads opens a file whose server then fails, breaks off, shortens its answers or becomes hostile. The read returns the bytes of
-// the file, with the requests and pauses in the table, or it fails. The number of superfluous bytes that the server can send is
-// bounded, and no goroutine is left.
+// TestReads opens a file whose server then fails, breaks off, shortens its answers or becomes
+// hostile. The read returns the bytes of the file, with the requests and pauses in the table, or it
+// fails. The number of superfluous bytes that the server can send is bounded, and no goroutine is
+// left.
 func TestReads(t *testing.T) {
 	const header, data = 100_000, 200_000
 	file := craft(header, data)
@@ -93,7 +97,8 @@ func TestReads(t *testing.T) {
 		}
 		return ranges
 	}
-	// claim sends an answer whose header claims n bytes, starting shift bytes after the requested offset, and then the body.
+	// claim sends an answer whose header claims n bytes, starting shift bytes after the requested
+	// offset, and then the body.
 	claim := func(shift, n int, body []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			begin, _ := rangeOf(r.Header.Get("Range"))
@@ -231,7 +236,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestExchangeEnds: an exchange that is closed leaves nothing behind, because that would stay as long as the File is open.
+// TestExchangeEnds: an exchange that is closed leaves nothing behind, because that would stay as
+// long as the File is open.
 func TestExchangeEnds(t *testing.T) {
 	x := (&session{ctx: t.Context(), pace: pace{stall: time.Hour}}).exchange()
 	x.Close()
@@ -272,8 +278,9 @@ func TestBackOffGrows(t *testing.T) {
 	}
 }
 
-// TestBusyServer: if a server at its limit refuses a request again and again, the client does not give up while the server serves
-// other requests of the same Open. It gives up if no other request is served, or if connections break.
+// TestBusyServer: if a server at its limit refuses a request again and again, the client does not
+// give up while the server serves other requests of the same Open. It gives up if no other request
+// is served, or if connections break.
 func TestBusyServer(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
@@ -322,7 +329,8 @@ func TestBusyServer(t *testing.T) {
 	}
 }
 
-// TestContextEndsAll: when the context is done, all waiting readers get its error, and no request continues.
+// TestContextEndsAll: when the context is done, all waiting readers get its error, and no request
+// continues.
 func TestContextEndsAll(t *testing.T) {
 	const readers = 50
 	file := craft(100_000, 20_000_000)
@@ -372,7 +380,8 @@ func TestContextEndsPause(t *testing.T) {
 	pause(t.Context(), time.Nanosecond)
 }
 
-// TestParseContentRange tries spellings that are accepted and spellings that are refused, for example because a number does not fit.
+// TestParseContentRange tries spellings that are accepted and spellings that are refused, for
+// example because a number does not fit.
 func TestParseContentRange(t *testing.T) {
 	for text, want := range map[string]*contentRange{
 		"bytes 0-99/100":                      {0, 99, 100},

@@ -79,8 +79,8 @@ func TestFS(t *testing.T) {
 	require.Len(t, s.ranges(), 1)
 }
 
-// TestFSReads: if an answer breaks off, Read continues with bytes of the same file, or fails. A server without range requests suffices
-// for Read, unless its answer breaks off.
+// TestFSReads: if an answer breaks off, Read continues with bytes of the same file, or fails. A
+// server without range requests suffices for Read, unless its answer breaks off.
 func TestFSReads(t *testing.T) {
 	const long = 1 << 20
 	data := pattern(long)

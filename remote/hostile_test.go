@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireNoGoroutinesLeft checks that all goroutines of a test have ended after its other cleanups. Call it first, because cleanups
-// run in reverse order.
+// requireNoGoroutinesLeft checks that all goroutines of a test have ended after its other cleanups.
+// Call it first, because cleanups run in reverse order.
 func requireNoGoroutinesLeft(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS == "js" {
@@ -44,7 +44,8 @@ func requireNoGoroutinesLeft(t *testing.T) {
 	})
 }
 
-// mostInFlight is the largest number of bytes that may be on their way when a client hangs up, in buffers of the kernel and of HTTP/2.
+// mostInFlight is the largest number of bytes that may be on their way when a client hangs up, in
+// buffers of the kernel and of HTTP/2.
 const mostInFlight = 64 << 20
 
 // bomb returns compressed data that expands to 128 MiB of spaces.
@@ -102,7 +103,8 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// rawServer starts a server that calls answer for each connection, whatever the request is. It returns the URL of the server.
+// rawServer starts a server that calls answer for each connection, whatever the request is. It
+// returns the URL of the server.
 func rawServer(t *testing.T, answer func(net.Conn)) string {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { l.Close() })
@@ -123,7 +125,8 @@ func rawServer(t *testing.T, answer func(net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestTextOfServersIsBounded: errors shorten and quote the text of a server, which may be long, or move the cursor of a terminal.
+// TestTextOfServersIsBounded: errors shorten and quote the text of a server, which may be long, or
+// move the cursor of a terminal.
 func TestTextOfServersIsBounded(t *testing.T) {
 	for name, answer := range map[string]string{
 		"reason phrase":        "HTTP/1.1 404 EVIL\r\n\r\n",
@@ -158,7 +161,8 @@ func TestTextOfServersIsBounded(t *testing.T) {
 	}
 }
 
-// TestURLsAreCut: an error shows a URL of the largest allowed length as a whole, and cuts a longer one.
+// TestURLsAreCut: an error shows a URL of the largest allowed length as a whole, and cuts a longer
+// one.
 func TestURLsAreCut(t *testing.T) {
 	for n, want := range map[int]int{1000: 1000, 1001: 1000 + len("…")} {
 		u := &url.URL{Scheme: "http", Host: "h", Path: "/" + strings.Repeat("x", n-len("http://h/"))}
@@ -166,8 +170,8 @@ func TestURLsAreCut(t *testing.T) {
 	}
 }
 
-// TestForeignErrorsKeepTheirCause: the text of an error of net/http is quoted or cut if it is long or not printable, and errors.As
-// still finds the cause of the error.
+// TestForeignErrorsKeepTheirCause: the text of an error of net/http is quoted or cut if it is long
+// or not printable, and errors.As still finds the cause of the error.
 func TestForeignErrorsKeepTheirCause(t *testing.T) {
 	for text, want := range map[string]string{
 		"short":                  "short",

@@ -30,7 +30,8 @@ func TestNoExpressions(t *testing.T) {
 	}
 }
 
-// TestRateLimitReset: rateLimitReset finds the parameter t among others, and not a parameter whose name only ends in t.
+// TestRateLimitReset: rateLimitReset finds the parameter t among others, and not a parameter whose
+// name only ends in t.
 func TestRateLimitReset(t *testing.T) {
 	for header, want := range map[string]string{
 		`"resolvers";r=0;t=55`: "55", `"resolvers";r=0; t=5`: "5", `"r";t=12;w=3`: "12", `"r";t=7, "s";t=9`: "7",

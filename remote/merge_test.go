@@ -47,7 +47,8 @@ func seqOf(dst []byte, runs ...run) iter.Seq2[int64, []byte] {
 	}
 }
 
-// TestReadRangesMerges counts the requests for lists of ranges, at and next to each limit on merging.
+// TestReadRangesMerges counts the requests for lists of ranges, at and next to each limit on
+// merging.
 func TestReadRangesMerges(t *testing.T) {
 	const size = 20 << 20
 	file := pattern(size)
@@ -116,8 +117,8 @@ func TestReadRangesFails(t *testing.T) {
 	require.ErrorContains(t, o.ReadRanges(seqOf(make([]byte, 1000), runs...)), "status 404")
 	require.Less(t, len(s.ranges()), len(runs), "no more requests after a failure")
 
-	// The connection breaks at the end of the first part, and then the server fails. The gap before the second part does not count as
-	// bytes that a try has received.
+	// The connection breaks at the end of the first part, and then the server fails. The gap before
+	// the second part does not count as bytes that a try has received.
 	clock.pauses = nil
 	s.reset(first(1, sendPart(abort, file, 10)).then(always(statusOf(500))))
 	err = o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{10 + goodTry, 10}))
@@ -126,7 +127,8 @@ func TestReadRangesFails(t *testing.T) {
 	require.Len(t, clock.pauses, maxTries-1)
 }
 
-// TestReadRangesOfAWholeHead: if the first answer contained the whole file, no further request is sent.
+// TestReadRangesOfAWholeHead: if the first answer contained the whole file, no further request is
+// sent.
 func TestReadRangesOfAWholeHead(t *testing.T) {
 	file := craft(100, 1000)
 	s, o, _ := serveObject(t, file)
@@ -138,7 +140,8 @@ func TestReadRangesOfAWholeHead(t *testing.T) {
 	require.Len(t, s.ranges(), 1, "the first one")
 }
 
-// TestReadRangesResumes breaks each answer off after a few bytes: within a part, within a gap, and at their edges.
+// TestReadRangesResumes breaks each answer off after a few bytes: within a part, within a gap, and
+// at their edges.
 func TestReadRangesResumes(t *testing.T) {
 	file := pattern(200_000)
 	s, o, _ := serveObject(t, file)
@@ -160,7 +163,8 @@ func TestReadRangesResumes(t *testing.T) {
 	}
 }
 
-// TestTake: a request takes the waiting reads that are near each other and do not overlap. The other reads stay, in order.
+// TestTake: a request takes the waiting reads that are near each other and do not overlap. The
+// other reads stay, in order.
 func TestTake(t *testing.T) {
 	q := new(queue)
 	var waiting []*pending
@@ -189,8 +193,8 @@ func TestTake(t *testing.T) {
 	require.Len(t, q.take(q.waiting[5]), maxParts)
 }
 
-// TestWaitingReadsAreMerged: reads that wait for a request in flight are merged. The test blocks the requests in flight until all other
-// reads wait.
+// TestWaitingReadsAreMerged: reads that wait for a request in flight are merged. The test blocks
+// the requests in flight until all other reads wait.
 func TestWaitingReadsAreMerged(t *testing.T) {
 	const readers, distance = 1000, 10_000
 	file := pattern(firstRead + readers*distance)
@@ -228,8 +232,9 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 	require.Less(t, len(s.ranges()), 200)
 }
 
-// TestReadsAreMerged counts the requests and the bytes for reading a model of 500 small tensors and one BF16 tensor [2048,4096], whose
-// rows have 8 KiB, and which has 16 MiB. Reads that cannot go directly into the memory of the caller are made in large blocks.
+// TestReadsAreMerged counts the requests and the bytes for reading a model of 500 small tensors and
+// one BF16 tensor [2048,4096], whose rows have 8 KiB, and which has 16 MiB. Reads that cannot go
+// directly into the memory of the caller are made in large blocks.
 func TestReadsAreMerged(t *testing.T) {
 	const rows, columns, small, whole = 2048, 4096, 500, 16 << 20
 	values := make([]uint16, rows*columns)

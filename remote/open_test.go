@@ -19,7 +19,8 @@ import (
 
 const indexFile = "model.safetensors.index.json"
 
-// TestOpenCostsOneRequestOrTwo counts the requests of Open for headers whose sizes are at and next to the limit of the first request.
+// TestOpenCostsOneRequestOrTwo counts the requests of Open for headers whose sizes are at and next
+// to the limit of the first request.
 func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	s := newServer(t)
 	const data = 3000
@@ -44,9 +45,10 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	test(9 << 20) // longer than the range of any other request
 }
 
-// TestOpen opens files of servers whose answers are valid, invalid or hostile: some keep the client waiting, or try to fill its memory.
-// The file opens, or there is an error that shows no secret, after a limited number of requests and bytes, and with little memory. No
-// goroutine is left. The limits leave room for the memory of the test server.
+// TestOpen opens files of servers whose answers are valid, invalid or hostile: some keep the client
+// waiting, or try to fill its memory. The file opens, or there is an error that shows no secret,
+// after a limited number of requests and bytes, and with little memory. No goroutine is left. The
+// limits leave room for the memory of the test server.
 func TestOpen(t *testing.T) {
 	const index, fp16, start = "/f/" + indexFile, "/f/model.safetensors.index.fp16.json", "bytes=0-100007"
 	file := craft(64, 1000)
@@ -205,8 +207,9 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// requireOpenError checks the error of opening a file. It contains the text and no secret. It also contains the URL, exactly once if no
-// other URL was requested. The shards of an index are next to it.
+// requireOpenError checks the error of opening a file. It contains the text and no secret. It also
+// contains the URL, exactly once if no other URL was requested. The shards of an index are next to
+// it.
 func requireOpenError(t *testing.T, err error, s *server, file, text string) {
 	t.Helper()
 	require.ErrorContains(t, err, text)
@@ -222,7 +225,8 @@ func requireOpenError(t *testing.T, err error, s *server, file, text string) {
 	require.True(t, others || strings.Count(err.Error(), s.URL) == 1, "%v", err)
 }
 
-// TestOpenIndexConcurrently: as many shards of an index are opened concurrently as there may be requests in flight.
+// TestOpenIndexConcurrently: as many shards of an index are opened concurrently as there may be
+// requests in flight.
 func TestOpenIndexConcurrently(t *testing.T) {
 	s := newServer(t)
 	waiting := make(chan struct{}, inFlight)
@@ -241,7 +245,8 @@ func TestOpenIndexConcurrently(t *testing.T) {
 	require.ErrorIs(t, errorOf(client.Open(t.Context(), s.add("/f/"+indexFile, manyShards()))), fs.ErrNotExist)
 }
 
-// TestOpenRefusesURL: anything except an absolute http or https URL is refused. The error shows no secret in it.
+// TestOpenRefusesURL: anything except an absolute http or https URL is refused. The error shows no
+// secret in it.
 func TestOpenRefusesURL(t *testing.T) {
 	for _, url := range []string{
 		"", "model.safetensors", "/model.safetensors", "//host/model", "file:///model", "ftp://host/m",

@@ -18,8 +18,8 @@ func secrets() http.Header {
 	return http.Header{"Authorization": {"Bearer secret"}, "X-Api-Key": {"secret"}, "Cookie": {"session=secret"}, "user-agent": {"secret/1"}}
 }
 
-// isTold reports whether a request contains all secrets: those in the header and the user of the URL. A request that does not contain all
-// of them must contain none.
+// isTold reports whether a request contains all secrets: those in the header and the user of the
+// URL. A request that does not contain all of them must contain none.
 func isTold(t *testing.T, r *http.Request) bool {
 	told := true
 	for name, values := range secrets() {
@@ -36,8 +36,8 @@ func isTold(t *testing.T, r *http.Request) bool {
 	return false
 }
 
-// TestRedirects follows redirects, and lists the requests, and which of them contained the secrets. The last request comes from a read,
-// and goes to the place where the file was found.
+// TestRedirects follows redirects, and lists the requests, and which of them contained the secrets.
+// The last request comes from a read, and goes to the place where the file was found.
 func TestRedirects(t *testing.T) {
 	for _, c := range []struct {
 		rule      string
@@ -117,7 +117,8 @@ func TestSameOrigin(t *testing.T) {
 	}
 }
 
-// TestMoved redirects from a hub to a CDN, where something changes after the file was opened. Two reads have the same outcome.
+// TestMoved redirects from a hub to a CDN, where something changes after the file was opened. Two
+// reads have the same outcome.
 func TestMoved(t *testing.T) {
 	type cdns struct {
 		one, two       *server

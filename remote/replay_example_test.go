@@ -18,8 +18,8 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// A replay answers a request from memory if it has the answer, and passes it to base otherwise. If keep is true, it passes every request
-// to base, and stores the answers.
+// A replay answers a request from memory if it has the answer, and passes it to base otherwise. If
+// keep is true, it passes every request to base, and stores the answers.
 type replay struct {
 	base    http.RoundTripper
 	keep    bool
@@ -47,9 +47,10 @@ func (t replay) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Hundreds of ranks open a checkpoint of many shards. The program that wrote it opens it once, and stores the answers as one object next
-// to the checkpoint. Every rank reads that object, and opens the checkpoint without further requests. The ETag in an answer pins a shard to
-// the version that it had.
+// Hundreds of ranks open a checkpoint of many shards. The program that wrote it opens it once, and
+// stores the answers as one object next to the checkpoint. Every rank reads that object, and opens
+// the checkpoint without further requests. The ETag in an answer pins a shard to the version that
+// it had.
 func ExampleClient_replay() {
 	shards := fstest.MapFS{"model.safetensors.index.json": {Data: []byte(`{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}`)}}
 	shards["1.safetensors"], shards["2.safetensors"] = file("a"), file("b")

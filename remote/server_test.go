@@ -137,8 +137,9 @@ func (s *server) reset(fault fault) {
 	s.requests, s.sent, s.fault = nil, 0, fault
 }
 
-// closing returns a func that closes s, and a client whose connections are refused from then on. The client then connects to
-// another port, where no server listens, because another program may get the port of s.
+// closing returns a func that closes s, and a client whose connections are refused from then on.
+// The client then connects to another port, where no server listens, because another program may
+// get the port of s.
 func closing(s *server) (client *http.Client, close func()) {
 	var closed atomic.Bool
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -150,7 +151,8 @@ func closing(s *server) (client *http.Client, close func()) {
 	return &http.Client{Transport: &http.Transport{DialContext: dial}}, func() { closed.Store(true); s.Close() }
 }
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -195,7 +197,8 @@ func ignoring(field string) fault {
 	}
 }
 
-// craft returns a file with the U8 tensor t, a header of headerLength bytes and dataLength bytes of data.
+// craft returns a file with the U8 tensor t, a header of headerLength bytes and dataLength bytes of
+// data.
 func craft(headerLength, dataLength int) []byte {
 	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
 	file := binary.LittleEndian.AppendUint64(nil, uint64(headerLength))
@@ -256,7 +259,8 @@ func newClientOf(t *testing.T, s *server) (*Client, *clock) {
 	return client, clock
 }
 
-// A body calls close when it is closed. Every other Read returns 0 bytes and no error, which io.Reader allows.
+// A body calls close when it is closed. Every other Read returns 0 bytes and no error, which
+// io.Reader allows.
 type body struct {
 	io.ReadCloser
 	close func()

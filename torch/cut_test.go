@@ -38,7 +38,8 @@ func TestCut(t *testing.T) {
 	require.NotErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// A strictReader refuses offsets outside of its data, like the files of an operating system and of an fs.FS.
+// A strictReader refuses offsets outside of its data, like the files of an operating system and of
+// an fs.FS.
 type strictReader struct{ *bytes.Reader }
 
 var errOutside = errors.New("an offset outside of the data")
@@ -50,7 +51,8 @@ func (s strictReader) ReadAt(p []byte, off int64) (int, error) {
 	return s.Reader.ReadAt(p, off)
 }
 
-// TestDamaged: whichever byte is wrong, every error is a FormatError, when the file is opened and when it is read.
+// TestDamaged: whichever byte is wrong, every error is a FormatError, when the file is opened and
+// when it is read.
 func TestDamaged(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, name := range []string{"state_dict.pt", "compressed.pt"} {

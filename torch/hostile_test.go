@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zipOf returns a file of torch.save with this pickle, a storage "0" of 16 bytes, and further members.
+// zipOf returns a file of torch.save with this pickle, a storage "0" of 16 bytes, and further
+// members.
 func zipOf(t testing.TB, pickle string, more ...[2]string) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -40,7 +41,8 @@ func nums(n ...int64) string {
 	return s + "t"
 }
 
-// storageOf pickles a storage, tensorOf a call that makes a tensor of a storage, and dictOf a dict that holds a value under the key w.
+// storageOf pickles a storage, tensorOf a call that makes a tensor of a storage, and dictOf a dict
+// that holds a value under the key w.
 func storageOf(class, key string, numel int64) string {
 	return "(" + str("storage") + "c" + class + "\n" + str(key) + str("cpu") + num(numel) + "tQ"
 }
@@ -136,8 +138,9 @@ func refusal(data []byte) error {
 	return err
 }
 
-// TestBombs opens small pickles that would expand to much, and cyclic ones. If a module with few entries is referenced many times, the
-// search through it is bounded, and so is the search through the names of the buffers that it leaves out.
+// TestBombs opens small pickles that would expand to much, and cyclic ones. If a module with few
+// entries is referenced many times, the search through it is bounded, and so is the search through
+// the names of the buffers that it leaves out.
 func TestBombs(t *testing.T) {
 	laughs := "]q\x000" // each list contains the list before ten times, 200 levels deep
 	for range 200 {
@@ -160,7 +163,8 @@ func TestBombs(t *testing.T) {
 			str("_non_persistent_buffers_set"), "\x8f("+without+"\x90") + "bq\x000](" + strings.Repeat("h\x00", places) + "e."
 	}
 	one := entries(str("w"), whole4)
-	// 20,000 modules share one state, which has a set of 100,000 names (0) or a dict with as many entries (1).
+	// 20,000 modules share one state, which has a set of 100,000 names (0) or a dict with as many
+	// entries (1).
 	shared := func(state string) string {
 		var names, parameters strings.Builder
 		for i := range 100_000 {
@@ -200,7 +204,8 @@ func legacyOf(object, keys, data string) []byte {
 	return []byte("\x80\x02\x8a\x0a" + string(legacyMagic) + ".\x80\x02M\xe9\x03.\x80\x02}." + object + keys + data)
 }
 
-// TestHostileLegacy: legacy files with false descriptions of storages or views are refused, with the reason.
+// TestHostileLegacy: legacy files with false descriptions of storages or views are refused, with
+// the reason.
 func TestHostileLegacy(t *testing.T) {
 	s := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(1) + "NtQ"
 	object := dictOf(tensorOf(s, 0, nums(1), nums(1)))
@@ -303,7 +308,8 @@ func FuzzPickle(f *testing.F) {
 	})
 }
 
-// TestOtherReaders: a file from which torch.load would read other weights than this package is refused.
+// TestOtherReaders: a file from which torch.load would read other weights than this package is
+// refused.
 func TestOtherReaders(t *testing.T) {
 	one := dictOf(whole4)
 	second := [2]string{"a/data/1", "fedcba9876543210"}

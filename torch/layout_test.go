@@ -28,8 +28,8 @@ func (l layout) slow(storage []byte, width int) []byte {
 	return out
 }
 
-// randomLayout permutes, slices, expands and steps through a random array. n is the number of elements of its storage, which may end with
-// the last element of the layout.
+// randomLayout permutes, slices, expands and steps through a random array. n is the number of
+// elements of its storage, which may end with the last element of the layout.
 func randomLayout(random *rand.Rand) (l layout, n int) {
 	size := int64(1)
 	rank := random.IntN(5)
@@ -92,8 +92,8 @@ func TestAgainstSlow(t *testing.T) {
 	}
 }
 
-// A claimed storage has any number of bytes, each of which depends on its offset. A read fails if it contains an offset for which the func
-// fails returns true.
+// A claimed storage has any number of bytes, each of which depends on its offset. A read fails if
+// it contains an offset for which the func fails returns true.
 type claimed struct{ fails func(off int64) bool }
 
 func (c claimed) ReadAt(p []byte, off int64) (int, error) {
@@ -108,8 +108,9 @@ func (c claimed) ReadAt(p []byte, off int64) (int, error) {
 
 func claimedByte(off int64) byte { return byte(uint64(off) * 0x9e3779b97f4a7c15 >> 56) }
 
-// TestGatherAtEnd: rows that are far apart are read even if the storage ends with the last row. On 32-bit platforms, a storage of more than a
-// gigabyte has no room for padding. An error of any row is returned.
+// TestGatherAtEnd: rows that are far apart are read even if the storage ends with the last row. On
+// 32-bit platforms, a storage of more than a gigabyte has no room for padding. An error of any row
+// is returned.
 func TestGatherAtEnd(t *testing.T) {
 	const n, step, columns = 1 << 24, 1 << 21, 3
 	for rows := 2; rows <= 5; rows++ {
@@ -133,8 +134,8 @@ func TestGatherAtEnd(t *testing.T) {
 	}
 }
 
-// TestWindow: a window of a storage is read without the rest, even if the storage is big-endian, or reading it fails. A storage with more
-// elements than an int can number is refused.
+// TestWindow: a window of a storage is read without the rest, even if the storage is big-endian, or
+// reading it fails. A storage with more elements than an int can number is refused.
 func TestWindow(t *testing.T) {
 	e, _ := elementOf(torchtype.Of("float32"))
 	for _, bigEndian := range []bool{false, true} {
@@ -149,8 +150,8 @@ func TestWindow(t *testing.T) {
 	require.ErrorContains(t, errorOf(must(layout{0, []int{2, 3}, []int64{0, 1}}.gathered(gone)).ReadAt(make([]byte, 24), 0)), "unexpected EOF")
 }
 
-// TestViews: the layouts that result from slices, steps and transposes of whole tensors are read in place, and are not gathered in memory
-// first.
+// TestViews: the layouts that result from slices, steps and transposes of whole tensors are read in
+// place, and are not gathered in memory first.
 func TestViews(t *testing.T) {
 	for name, test := range map[string]struct {
 		l    layout
@@ -176,8 +177,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestGatherInPieces: even if the buffer of a gather is too small, and its elements are too far apart to be read together, it returns the
-// elements of the definition, starting at any byte.
+// TestGatherInPieces: even if the buffer of a gather is too small, and its elements are too far
+// apart to be read together, it returns the elements of the definition, starting at any byte.
 func TestGatherInPieces(t *testing.T) {
 	defer func(buffer, distance int64) { gatherBuffer, nearby = buffer, distance }(gatherBuffer, nearby)
 	random := rand.New(rand.NewPCG(5, 6))

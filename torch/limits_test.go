@@ -22,7 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deflatedZip returns a file of torch.save whose members are compressed: a pickle, and a storage "0" that consists of size zero bytes.
+// deflatedZip returns a file of torch.save whose members are compressed: a pickle, and a storage
+// "0" that consists of size zero bytes.
 func deflatedZip(t testing.TB, pickle string, size int) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -36,7 +37,8 @@ func deflatedZip(t testing.TB, pickle string, size int) []byte {
 	return b.Bytes()
 }
 
-// manyOf returns n entries of a dict with different keys and the same value. named returns a pickle of a dict with these entries.
+// manyOf returns n entries of a dict with different keys and the same value. named returns a pickle
+// of a dict with these entries.
 func manyOf(n int, value string) (s string) {
 	for i := range n {
 		s += str(fmt.Sprint(i)) + value
@@ -46,8 +48,8 @@ func manyOf(n int, value string) (s string) {
 
 func named(n int, value string) string { return "\x80\x02" + entries(manyOf(n, value)) + "." }
 
-// TestSharedByMemo: a value that the memo holds once cannot be copied without bound, whichever opcode copies it. The files have some
-// kilobytes.
+// TestSharedByMemo: a value that the memo holds once cannot be copied without bound, whichever
+// opcode copies it. The files have some kilobytes.
 func TestSharedByMemo(t *testing.T) {
 	const million = 1 << 20
 	put := func(v string) string { return v + "q\x000" } // stores v in the memo, and removes it from the stack
@@ -117,8 +119,8 @@ func TestMetadataNumbers(t *testing.T) {
 	}, f.metadata)
 }
 
-// TestPackedStorage: a compressed storage above 256 MiB is refused if it packs better than weights can. The time that all tensors of a storage
-// take together is limited by the size of the file.
+// TestPackedStorage: a compressed storage above 256 MiB is refused if it packs better than weights
+// can. The time that all tensors of a storage take together is limited by the size of the file.
 func TestPackedStorage(t *testing.T) {
 	open := func(size int, pickle func(storage string) string) (*held, error) {
 		return openBytes(deflatedZip(t, pickle(storageOf("torch\nByteStorage", "0", int64(size))), size), "")
@@ -142,7 +144,8 @@ func TestPackedStorage(t *testing.T) {
 	require.ErrorContains(t, err, "too large for this file: its tensors repeat the same data too often")
 }
 
-// A virtual file consists of its head, and of zeros after it. It counts the reads, and the bytes that are read.
+// A virtual file consists of its head, and of zeros after it. It counts the reads, and the bytes
+// that are read.
 type virtual struct {
 	head  []byte
 	size  int64
@@ -184,7 +187,8 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	require.EqualValues(t, 70, v.read.Load())
 }
 
-// TestTransposedMemory writes a transposed tensor of 256 MiB. Its matrix is read once, and is in memory once.
+// TestTransposedMemory writes a transposed tensor of 256 MiB. Its matrix is read once, and is in
+// memory once.
 func TestTransposedMemory(t *testing.T) {
 	const side = 8 << 10
 	v := newVirtual(side*side, nums(side, side), nums(1, side))
@@ -196,8 +200,9 @@ func TestTransposedMemory(t *testing.T) {
 	require.Less(t, v.read.Load(), int64(5*side*side))
 }
 
-// TestFarApart: elements that are far apart are read without the bytes between them, and repeated elements are read once, into a buffer of
-// fixed size. The storages claim up to 2⁵⁹ bytes. Windows that overlap are read in one call.
+// TestFarApart: elements that are far apart are read without the bytes between them, and repeated
+// elements are read once, into a buffer of fixed size. The storages claim up to 2⁵⁹ bytes. Windows
+// that overlap are read in one call.
 func TestFarApart(t *testing.T) {
 	const rows, columns = 24 << 10, 4000
 	n := int64(1 << 57)
@@ -236,7 +241,8 @@ func TestFarApart(t *testing.T) {
 	}
 }
 
-// TestJSONText: texts in metadata count with the length that they have as JSON. appendText writes long texts as json.Marshal does.
+// TestJSONText: texts in metadata count with the length that they have as JSON. appendText writes
+// long texts as json.Marshal does.
 func TestJSONText(t *testing.T) {
 	for _, text := range []string{"", "a\"b\\c\n\r\t\b\f\x00\x1f\x7f<>&", "\u2028\u2029é€𝄞", strings.Repeat("é€𝄞<a", 100_000)} {
 		want := must(json.Marshal(text))
@@ -249,7 +255,8 @@ func TestJSONText(t *testing.T) {
 	}), uint64(200<<20))
 }
 
-// TestOneOperation: the files of an index share one budget of text, and a large pickle is read only while no other pickle is read.
+// TestOneOperation: the files of an index share one budget of text, and a large pickle is read only
+// while no other pickle is read.
 func TestOneOperation(t *testing.T) {
 	files := fstest.MapFS{}
 	weights := []string{}
@@ -296,7 +303,8 @@ func TestOneOperation(t *testing.T) {
 	all.Wait()
 }
 
-// TestDepthOfCount: tensors are counted, and dicts with tensors are found, down to a maximum depth. Containers below it are not searched.
+// TestDepthOfCount: tensors are counted, and dicts with tensors are found, down to a maximum depth.
+// Containers below it are not searched.
 func TestDepthOfCount(t *testing.T) {
 	value := any(&tensor{})
 	dicts := any(&pickle.Dict{Entries: []pickle.Entry{{Key: "w", Value: value}}})
@@ -332,7 +340,8 @@ func TestTextLimit(t *testing.T) {
 	}
 }
 
-// TestLongKeys: Keys lists a key only if it has fewer than maxPath bytes, not counting the last dot.
+// TestLongKeys: Keys lists a key only if it has fewer than maxPath bytes, not counting the last
+// dot.
 func TestLongKeys(t *testing.T) {
 	long := func(n int) string {
 		return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) + strings.Repeat("k", n)
@@ -343,8 +352,9 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// TestTurns: a pickle of up to a megabyte takes one of several slots, and a larger one takes all of them. For a legacy file, the size of the
-// file counts, because its pickles may be that large. The slots are free again when the session is closed.
+// TestTurns: a pickle of up to a megabyte takes one of several slots, and a larger one takes all of
+// them. For a legacy file, the size of the file counts, because its pickles may be that large. The
+// slots are free again when the session is closed.
 func TestTurns(t *testing.T) {
 	padded := func(size int) string { // returns a pickle of this size
 		p := dictOf(whole4)
@@ -374,7 +384,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPickleLimit: a pickle may have exactly as many bytes as the limit. It is read through a buffer of fixed size.
+// TestPickleLimit: a pickle may have exactly as many bytes as the limit. It is read through a
+// buffer of fixed size.
 func TestPickleLimit(t *testing.T) {
 	for more, want := range []string{"", "a pickle of 100000001 bytes, more than 100000000"} {
 		var b bytes.Buffer

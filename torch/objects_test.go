@@ -27,8 +27,8 @@ func TestSkipTellsObjects(t *testing.T) {
 	require.Equal(t, map[string]bool{"<a tuple of 1>": false, "args": false, "bad": false, "c": true, "sparse": true}, isTensor)
 }
 
-// TestHoldsTensor: a value that cannot be read holds a tensor if a tensor or a storage is anywhere in it, or if a known function of PyTorch did not
-// accept its arguments.
+// TestHoldsTensor: a value that cannot be read holds a tensor if a tensor or a storage is anywhere
+// in it, or if a known function of PyTorch did not accept its arguments.
 func TestHoldsTensor(t *testing.T) {
 	object := func(class string, args ...any) *pickle.Object {
 		return &pickle.Object{Class: pickle.Global{Module: "program", Name: class}, Args: args}
@@ -60,8 +60,9 @@ func TestHoldsTensor(t *testing.T) {
 	}
 }
 
-// TestItems: an object on which items were set counts as a dict, because it may be of a subclass of dict. Its attributes are left out. An object to
-// which items were appended is not read, but its tensors are found.
+// TestItems: an object on which items were set counts as a dict, because it may be of a subclass of
+// dict. Its attributes are left out. An object to which items were appended is not read, but its
+// tensors are found.
 func TestItems(t *testing.T) {
 	const class = "ccollections\ndefaultdict\ncbuiltins\nlist\n\x85R"
 	c := must(openBytes(zipOf(t, "\x80\x02"+class+"("+str("w")+whole4+str("n")+"K\x01u}"+str("attribute")+"K\x02sb."), ""))
@@ -76,7 +77,8 @@ func TestItems(t *testing.T) {
 	require.True(t, isTensor)
 }
 
-// TestScalarOfPairs: a scalar of two 4-bit floats, which safetensors cannot hold, is left out. It is not an error of the file.
+// TestScalarOfPairs: a scalar of two 4-bit floats, which safetensors cannot hold, is left out. It
+// is not an error of the file.
 func TestScalarOfPairs(t *testing.T) {
 	scalar := "ctorch._utils\n_rebuild_tensor_v3\n(" + storageOf("torch.storage\nUntypedStorage", "0", 16) + num(0) + ")" + ")" + "\x89}ctorch\nfloat4_e2m1fn_x2\ntR"
 	c := must(openBytes(zipOf(t, "\x80\x02"+entries(str("w"), whole4, str("s"), scalar)+"."), ""))
@@ -84,8 +86,9 @@ func TestScalarOfPairs(t *testing.T) {
 	require.ErrorContains(t, c.refused["s"], "a scalar of two 4-bit floats")
 }
 
-// TestRankEntries: the rankfile.File of a rank has all entries of its dict, with the reasons why some cannot be read. It lists objects without tensors
-// separately. A tensor that cannot be made is an error at each call.
+// TestRankEntries: the rankfile.File of a rank has all entries of its dict, with the reasons why
+// some cannot be read. It lists objects without tensors separately. A tensor that cannot be made is
+// an error at each call.
 func TestRankEntries(t *testing.T) {
 	const object = "cprogram\nNamespace\n)R"
 	far := tensorOf(storageOf(float4, "0", 4), 0, nums(5), nums(1))

@@ -23,7 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zipped returns the files of a directory as a zip archive, whose files do not implement io.ReaderAt.
+// zipped returns the files of a directory as a zip archive, whose files do not implement
+// io.ReaderAt.
 func zipped(t *testing.T, dir string) fs.FS {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -33,8 +34,8 @@ func zipped(t *testing.T, dir string) fs.FS {
 	return r
 }
 
-// TestFolders opens directories and files that PyTorch wrote: in the operating system, in an fs.FS, and in an fs.FS whose files are read into
-// memory.
+// TestFolders opens directories and files that PyTorch wrote: in the operating system, in an fs.FS,
+// and in an fs.FS whose files are read into memory.
 func TestFolders(t *testing.T) {
 	const folders = "testdata/folders"
 	for name, want := range map[string]string{
@@ -72,7 +73,8 @@ func TestFolders(t *testing.T) {
 	require.ErrorContains(t, err, `pytorch_model-00002-of-00002.bin: entry "complex": safetensors has no dtype for torch.complex128`)
 }
 
-// TestSkipInBrokenIndex: an index that breaks a rule is refused, even if entries of its files were skipped.
+// TestSkipInBrokenIndex: an index that breaks a rule is refused, even if entries of its files were
+// skipped.
 func TestSkipInBrokenIndex(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/folders/shards")))
@@ -134,7 +136,8 @@ func TestFindModel(t *testing.T) {
 	}
 }
 
-// TestOtherKinds: the error for a file that torch.save did not make names the kind of the file, and the package that opens it.
+// TestOtherKinds: the error for a file that torch.save did not make names the kind of the file, and
+// the package that opens it.
 func TestOtherKinds(t *testing.T) {
 	var saved bytes.Buffer
 	require.NoError(t, safetensors.Write(&saved, nil, map[string]string{"format": "pt"}))
@@ -156,7 +159,8 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
-// TestIndexRules: an index must obey the rules for indexes of safetensors. The same holds for the index of a variant.
+// TestIndexRules: an index must obey the rules for indexes of safetensors. The same holds for the
+// index of a variant.
 func TestIndexRules(t *testing.T) {
 	data := zipOf(t, dictOf(whole4))
 	many := make(map[string]string)
@@ -194,7 +198,8 @@ func TestIndexRules(t *testing.T) {
 	}
 }
 
-// TestErrors: an error names file, dict and tensor. It is a FormatError only if the bytes are at fault.
+// TestErrors: an error names file, dict and tensor. It is a FormatError only if the bytes are at
+// fault.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	beyond := tensorOf(storageOf(float4, "0", 4), 1, nums(4), nums(1))
@@ -262,7 +267,8 @@ func TestFailingReader(t *testing.T) {
 	}
 }
 
-// TestOnlyDict: without a key, the only dict that holds tensors is taken, however deep it is nested. If there are two, neither is taken.
+// TestOnlyDict: without a key, the only dict that holds tensors is taken, however deep it is
+// nested. If there are two, neither is taken.
 func TestOnlyDict(t *testing.T) {
 	w := whole4
 	for name, test := range map[string]struct{ pickle, want string }{
@@ -282,7 +288,8 @@ func TestOnlyDict(t *testing.T) {
 	}
 }
 
-// TestAmbiguous: two entries with the same name are an error if either may be meant, even if one of them would be skipped.
+// TestAmbiguous: two entries with the same name are an error if either may be meant, even if one of
+// them would be skipped.
 func TestAmbiguous(t *testing.T) {
 	w := whole4
 	v := tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))
@@ -367,7 +374,8 @@ func TestModules(t *testing.T) {
 	require.NoFileExists(t, "executed")
 }
 
-// TestMemory: an open file of many small tensors takes at most ten bytes of memory for each byte of the file.
+// TestMemory: an open file of many small tensors takes at most ten bytes of memory for each byte of
+// the file.
 func TestMemory(t *testing.T) {
 	var items strings.Builder
 	items.WriteString("\x80\x02}(")

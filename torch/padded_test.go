@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPadded: wherever a read starts, a padded reader returns the bytes of its reader, and zeros beyond their end.
+// TestPadded: wherever a read starts, a padded reader returns the bytes of its reader, and zeros
+// beyond their end.
 func TestPadded(t *testing.T) {
 	want := []byte{1, 2, 3, 0, 0, 0}
 	p := padded{bytes.NewReader(want[:3]), 3}

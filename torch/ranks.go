@@ -59,9 +59,9 @@ func openRank(r io.ReaderAt, size int64, key string) (*rankfile.File, error) {
 	return opened, nil
 }
 
-// chooseOfRank returns the dict that key selects from the file of a rank. If key is empty and several
-// dicts hold tensors, it selects the dict "model". inner is the key of a dict in the selected one that is
-// probably the model itself, or "".
+// chooseOfRank returns the dict that key selects from the file of a rank. If key is empty and
+// several dicts hold tensors, it selects the dict "model". inner is the key of a dict in the
+// selected one that is probably the model itself, or "".
 func chooseOfRank(top any, key string) (d dict, inner string, err error) {
 	const model = "model" // the key that dinov2, torchtitan and others use
 	d, err = choose(top, key)

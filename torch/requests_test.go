@@ -22,7 +22,8 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 	return c.Reader.ReadAt(p, off)
 }
 
-// TestUnusedMembers: if no tensor uses a member, opening the archive does not read it. Only the directory, which is read in blocks, contains it.
+// TestUnusedMembers: if no tensor uses a member, opening the archive does not read it. Only the
+// directory, which is read in blocks, contains it.
 func TestUnusedMembers(t *testing.T) {
 	data := must(os.ReadFile("testdata/compressed.pt"))
 	opening := func(more int) int64 {

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestViewsOfStorages: in old files, a storage may be a view of another one. It must lie within that one.
+// TestViewsOfStorages: in old files, a storage may be a view of another one. It must lie within
+// that one.
 func TestViewsOfStorages(t *testing.T) {
 	open := func(view string, offset int64, n int64) (*held, error) {
 		s := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(4) + view + "tQ"
@@ -109,7 +110,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestPairs: 4-bit floats, which PyTorch stores in pairs, are read even if the pairs of a row are not adjacent.
+// TestPairs: 4-bit floats, which PyTorch stores in pairs, are read even if the pairs of a row are
+// not adjacent.
 func TestPairs(t *testing.T) {
 	pairs := func(shape, strides string) string {
 		return "ctorch._utils\n_rebuild_tensor_v3\n(" + storageOf("torch.storage\nUntypedStorage", "0", 16) + num(0) + shape + strides + "\x89}ctorch\nfloat4_e2m1fn_x2\ntR"
@@ -121,7 +123,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestAdviceOnKeys: the error for an invalid key lists ten dicts and the number of the others, or says that no key is needed.
+// TestAdviceOnKeys: the error for an invalid key lists ten dicts and the number of the others, or
+// says that no key is needed.
 func TestAdviceOnKeys(t *testing.T) {
 	open := func(n int) error {
 		var dicts []string

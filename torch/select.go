@@ -325,8 +325,8 @@ func (c *contained) dicts(top any, nested bool) iter.Seq[dict] {
 	}
 }
 
-// maxPath limits the keys that Keys returns and that errors suggest: they have fewer bytes than this, not
-// counting the last dot.
+// maxPath limits the keys that Keys returns and that errors suggest: they have fewer bytes than
+// this, not counting the last dot.
 const maxPath = 1000
 
 func tensors(n int) string {

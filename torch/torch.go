@@ -54,9 +54,9 @@ func OpenFS(fsys fs.FS, name string) (*safetensors.File, error) { return Opener{
 func NewFile(r io.ReaderAt, size int64) (*safetensors.File, error) { return Opener{}.NewFile(r, size) }
 
 // Keys returns the possible values of Opener.Key: the keys of the dicts, lists and modules in a
-// file that hold tensors. Each is listed once, and outer ones come before those within them. Keys of
-// about 1,000 bytes or more are left out. Errors are those of NewFile. Keys does not use r after it
-// returns.
+// file that hold tensors. Each is listed once, and outer ones come before those within them. Keys
+// of about 1,000 bytes or more are left out. Errors are those of NewFile. Keys does not use r after
+// it returns.
 func Keys(r io.ReaderAt, size int64) ([]string, error) {
 	top, _, err := load(r, size, &session{operation: newOperation()})
 	if err != nil {

@@ -46,7 +46,8 @@ func requireFolder(t *testing.T, folder string) {
 // TestGolden reads files that PyTorch wrote, and compares every tensor.
 func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
 
-// TestTorch compares files that the installed PyTorch writes. They hold other numbers than the golden files.
+// TestTorch compares files that the installed PyTorch writes. They hold other numbers than the
+// golden files.
 func TestTorch(t *testing.T) {
 	for _, seed := range []string{"1", "2"} {
 		folder := t.TempDir()
@@ -57,7 +58,8 @@ func TestTorch(t *testing.T) {
 	}
 }
 
-// TestRefused: entries that are not tensors, and files without tensors, are refused. Nothing in them is executed.
+// TestRefused: entries that are not tensors, and files without tensors, are refused. Nothing in
+// them is executed.
 func TestRefused(t *testing.T) {
 	for name, want := range map[string]string{
 		"system":      `evil: it is an object of "posix.system"`,
@@ -131,7 +133,8 @@ func TestReservedName(t *testing.T) {
 	require.EqualError(t, c.refused["__metadata__"], "this name is reserved for the metadata of safetensors")
 }
 
-// TestOtherFiles: files that torch.save has not made are recognized, some of them by members other than the pickle and the storages.
+// TestOtherFiles: files that torch.save has not made are recognized, some of them by members other
+// than the pickle and the storages.
 func TestOtherFiles(t *testing.T) {
 	tar := make([]byte, 1024)
 	copy(tar[257:], "ustar")
@@ -168,7 +171,8 @@ func TestOtherFiles(t *testing.T) {
 	}
 }
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -179,7 +183,8 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// requireNames opens a file with this pickle. If want starts with "= ", the names of tensors follow; otherwise want is the text of the error.
+// requireNames opens a file with this pickle. If want starts with "= ", the names of tensors
+// follow; otherwise want is the text of the error.
 func requireNames(t *testing.T, pickle, want string) {
 	t.Helper()
 	data := zipOf(t, "\x80\x02"+pickle+".")

@@ -1,13 +1,13 @@
-// Checkpoint trains a small model, and saves it every few steps while the training continues. Stop it at
-// any moment and start it again: it resumes from the last checkpoint, and ends with the same weights, bit
-// for bit, as a run that was not stopped.
+// Checkpoint trains a small model, and saves it every few steps while the training continues. Stop
+// it at any moment and start it again: it resumes from the last checkpoint, and ends with the same
+// weights, bit for bit, as a run that was not stopped.
 //
 //	go run ./examples/checkpoint -steps 1000 -every 200 -file /tmp/training.safetensors
 //
-// A checkpoint has the weights in BF16, for those who use the model. It also has the master weights and
-// the momentum of the optimizer in F32, which only the training needs. The printed losses show why both
-// are saved: rounding to BF16 changes the weights, so a run that resumed from the BF16 weights would give
-// other results.
+// A checkpoint has the weights in BF16, for those who use the model. It also has the master weights
+// and the momentum of the optimizer in F32, which only the training needs. The printed losses show
+// why both are saved: rounding to BF16 changes the weights, so a run that resumed from the BF16
+// weights would give other results.
 package main
 
 import (

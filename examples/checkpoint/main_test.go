@@ -22,7 +22,8 @@ func train(t *testing.T, file string, args ...string) (string, []byte) {
 	return out.String(), checkpoint
 }
 
-// TestResume checks that a run that was stopped and resumed ends with the same checkpoint, byte for byte, as a run that was not stopped.
+// TestResume checks that a run that was stopped and resumed ends with the same checkpoint, byte for
+// byte, as a run that was not stopped.
 func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "latest.safetensors")
 	printed, want := train(t, file, "-steps", "100")
@@ -45,8 +46,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestSaver checks that the training continues during a save, that a save waits for the one before it, and that the next call returns the error of a
-// save.
+// TestSaver checks that the training continues during a save, that a save waits for the one before
+// it, and that the next call returns the error of a save.
 func TestSaver(t *testing.T) {
 	s := saver{file: filepath.Join(t.TempDir(), "latest.safetensors")}
 	m := newModel()

@@ -14,8 +14,8 @@ type model struct {
 	params map[string]*param
 }
 
-// A param is a tensor of weights, with their gradient and the momentum of the optimizer. The gradient is
-// not saved, because each step computes it anew.
+// A param is a tensor of weights, with their gradient and the momentum of the optimizer. The
+// gradient is not saved, because each step computes it anew.
 type param struct {
 	shape                       []int
 	weights, momentum, gradient []float32
@@ -45,8 +45,8 @@ func (m *model) output(x float64) float64 {
 	return y
 }
 
-// train takes one step. Its batch depends only on the number of the step, so that a checkpoint need not
-// contain the state of a random generator.
+// train takes one step. Its batch depends only on the number of the step, so that a checkpoint need
+// not contain the state of a random generator.
 func (m *model) train() {
 	const batch, rate, decay = 64, 0.05, 0.9
 	for _, p := range m.params {

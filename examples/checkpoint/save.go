@@ -15,9 +15,9 @@ type saver struct {
 	pending chan error // receives the result of the save in progress; nil if there is none
 }
 
-// save waits for the previous save, returns its error if it failed, and starts another one. WriteFile
-// replaces the file atomically: whatever stops the program, the file holds this checkpoint or the
-// previous one. The caller must not change the arguments afterwards.
+// save waits for the previous save, returns its error if it failed, and starts another one.
+// WriteFile replaces the file atomically: whatever stops the program, the file holds this
+// checkpoint or the previous one. The caller must not change the arguments afterwards.
 func (s *saver) save(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	if err := s.wait(); err != nil {
 		return err
@@ -38,14 +38,14 @@ func (s *saver) wait() error {
 	return err
 }
 
-// state returns the slices of p on which the next step depends. The keys are the prefixes that their
-// tensors have in a checkpoint.
+// state returns the slices of p on which the next step depends. The keys are the prefixes that
+// their tensors have in a checkpoint.
 func (p *param) state() map[string][]float32 {
 	return map[string][]float32{"master.": p.weights, "momentum.": p.momentum}
 }
 
-// snapshot returns the tensors and the metadata of a checkpoint. The tensors are copies, which the training
-// does not change.
+// snapshot returns the tensors and the metadata of a checkpoint. The tensors are copies, which the
+// training does not change.
 func (m *model) snapshot() (map[string]safetensors.Tensor, map[string]string, error) {
 	tensors := make(map[string]safetensors.Tensor)
 	for name, p := range m.params {
@@ -82,8 +82,8 @@ func (m *model) loadRounded(f *safetensors.File) error {
 	return m.load(f, func(p *param) map[string][]float32 { return map[string][]float32{"": p.weights} })
 }
 
-// load copies tensors, which may be F32 or BF16, into the slices that the func into returns. The keys of
-// these slices are the prefixes of the tensors.
+// load copies tensors, which may be F32 or BF16, into the slices that the func into returns. The
+// keys of these slices are the prefixes of the tensors.
 func (m *model) load(f *safetensors.File, into func(*param) map[string][]float32) error {
 	for name, p := range m.params {
 		for prefix, values := range into(p) {

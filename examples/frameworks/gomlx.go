@@ -11,8 +11,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// gomlxTensor returns t as a tensor of GoMLX with the same dtype. It reads the bytes into the memory of
-// GoMLX. They are little-endian, like all machines on which GoMLX runs.
+// gomlxTensor returns t as a tensor of GoMLX with the same dtype. It reads the bytes into the
+// memory of GoMLX. They are little-endian, like all machines on which GoMLX runs.
 func gomlxTensor(t safetensors.Tensor) (*tensors.Tensor, error) {
 	dtype, ok := dtypes.MapOfNames[strings.Replace(t.DType().String(), "I", "S", 1)] // GoMLX calls I64 S64
 	if !ok || dtype.Size()*8 != t.DType().Bits() || t.Len() == 0 {

@@ -3,18 +3,20 @@
 //	cd examples/frameworks && go run . ../../testdata/model.safetensors lm_head.weight
 //
 // gonum computes in float64. So an F64 matrix is viewed, and a matrix of a smaller float dtype is
-// converted, which is exact: see gonumMatrix. The pattern is the same for every library: use View if
-// possible, otherwise Append. View returns the elements in place, with the Go type of their dtype. If it
-// cannot, the error wraps errors.ErrUnsupported, and Append copies and converts the elements.
+// converted, which is exact: see gonumMatrix. The pattern is the same for every library: use View
+// if possible, otherwise Append. View returns the elements in place, with the Go type of their
+// dtype. If it cannot, the error wraps errors.ErrUnsupported, and Append copies and converts the
+// elements.
 //
-// GoMLX has most dtypes, including BF16 and F16. It has memory of its own, into which Append reads the
-// bytes: see gomlxTensor.
+// GoMLX has most dtypes, including BF16 and F16. It has memory of its own, into which Append reads
+// the bytes: see gomlxTensor.
 //
-// gonum may write to the elements that it shares. So the program reads a file with Load, whose views are
-// ordinary memory; the views of Open are read-only.
+// gonum may write to the elements that it shares. So the program reads a file with Load, whose
+// views are ordinary memory; the views of Open are read-only.
 //
-// If the argument is a directory, the program opens the model with package quant. A quantised weight is then the
-// F32 matrix that it represents, which is computed while it is copied to the library.
+// If the argument is a directory, the program opens the model with package quant. A quantised
+// weight is then the F32 matrix that it represents, which is computed while it is copied to the
+// library.
 //
 // This is a module of its own, so that the libraries do not become dependencies of
 // the package.

@@ -18,7 +18,8 @@ import (
 
 var elementsOfMatrix = []float64{0, -1, 2, 3.5, 1024, -0.125}
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -39,7 +40,8 @@ func matrix(t *testing.T, d safetensors.DType) (safetensors.Tensor, []float64) {
 	return m, values
 }
 
-// TestGonum: a matrix of gonum shares the elements of an F64 tensor, and has copies of the elements of any other tensor.
+// TestGonum: a matrix of gonum shares the elements of an F64 tensor, and has copies of the elements
+// of any other tensor.
 func TestGonum(t *testing.T) {
 	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
 		x, shared := matrix(t, d)
@@ -88,7 +90,8 @@ $`, out.String())
 	require.ErrorContains(t, run([]string{"../../testdata/model.safetensors", "model.norm.weight"}, io.Discard), "gonum: F32 [32] is not a matrix")
 }
 
-// TestQuantised loads a quantised model into gonum. The matrix equals the original one, except for rounding.
+// TestQuantised loads a quantised model into gonum. The matrix equals the original one, except for
+// rounding.
 func TestQuantised(t *testing.T) {
 	values := make([]float32, 8*128)
 	for i := range values {

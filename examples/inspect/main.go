@@ -4,8 +4,9 @@
 //
 //	go run ./examples/inspect testdata/model.safetensors
 //
-// The argument is a file, a directory, the index of a model in shards, or the URL of a file or an index.
-// For everyday use there is the command safetensors, which reads more sources and prints trees and JSON.
+// The argument is a file, a directory, the index of a model in shards, or the URL of a file or an
+// index. For everyday use there is the command safetensors, which reads more sources and prints
+// trees and JSON.
 package main
 
 import (

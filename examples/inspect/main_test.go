@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeModel writes a file that is hard to list: it has a scalar, a tensor without elements, elements of four bits, and names and metadata that are
-// not printable.
+// writeModel writes a file that is hard to list: it has a scalar, a tensor without elements,
+// elements of four bits, and names and metadata that are not printable.
 func writeModel(t *testing.T, name string) {
 	tensors := make(map[string]safetensors.Tensor)
 	add := func(name string, dtype safetensors.DType, shape []int, size int) {
@@ -33,7 +33,8 @@ func writeModel(t *testing.T, name string) {
 	}))
 }
 
-// TestInspect: the output is the same for a file, a directory and a URL. Names that are not printable are quoted.
+// TestInspect: the output is the same for a file, a directory and a URL. Names that are not
+// printable are quoted.
 func TestInspect(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeModel(t, "model.safetensors")

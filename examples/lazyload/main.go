@@ -1,13 +1,13 @@
-// Lazyload reads one tensor of a model, or the part of it that one rank of a tensor-parallel group needs.
-// It does not read the rest of the file.
+// Lazyload reads one tensor of a model, or the part of it that one rank of a tensor-parallel group
+// needs. It does not read the rest of the file.
 //
 //	go run ./examples/lazyload testdata/model.safetensors model.norm.weight
 //	go run ./examples/lazyload -rank 3 -of 8 -dim 1 testdata/model.safetensors model.embed_tokens.weight
 //	go run ./examples/lazyload -rank 3 -of 8 -count testdata/model.safetensors model.embed_tokens.weight
 //
-// It views the elements in the mapped file if possible, and copies them otherwise. With -count it reads
-// a single file through an io.ReaderAt instead, as a program would read a network disk, and prints how
-// many bytes it has read for the tensor.
+// It views the elements in the mapped file if possible, and copies them otherwise. With -count it
+// reads a single file through an io.ReaderAt instead, as a program would read a network disk, and
+// prints how many bytes it has read for the tensor.
 package main
 
 import (
@@ -53,8 +53,8 @@ func run(args []string, stdout io.Writer) error {
 	return printPart(stdout, f, flags.Arg(1), *dim, *rank, *parts)
 }
 
-// countPart is like printPart, but reads the file through an io.ReaderAt, and also prints how many bytes
-// it has read for the part.
+// countPart is like printPart, but reads the file through an io.ReaderAt, and also prints how many
+// bytes it has read for the part.
 func countPart(stdout io.Writer, model, name string, dim, rank, parts int) error {
 	file, err := os.Open(model)
 	if err != nil {
@@ -78,8 +78,8 @@ func countPart(stdout io.Writer, model, name string, dim, rank, parts int) error
 	return nil
 }
 
-// printPart prints one rank's part of a tensor, which dimension dim divides into parts of equal size. Only
-// View or Append reads data.
+// printPart prints one rank's part of a tensor, which dimension dim divides into parts of equal
+// size. Only View or Append reads data.
 func printPart(w io.Writer, f *safetensors.File, name string, dim, rank, parts int) error {
 	t, err := f.Tensor(name)
 	if err == nil && parts != 1 { // a scalar has no dimension to divide

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeModel writes a matrix with 24 rows and 40 columns in each of several dtypes, and two tensors with other ranks. The elements of each row are
-// 0, 1, 2 and so on.
+// writeModel writes a matrix with 24 rows and 40 columns in each of several dtypes, and two tensors
+// with other ranks. The elements of each row are 0, 1, 2 and so on.
 func writeModel(t *testing.T, name string) {
 	values := make([]float32, 24*40)
 	for i := range values {
@@ -32,7 +32,8 @@ func writeModel(t *testing.T, name string) {
 	require.NoError(t, safetensors.WriteFile(name, tensors, nil))
 }
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -40,7 +41,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// viewable reports whether Open gives views on this system: whether it maps files and is little-endian.
+// viewable reports whether Open gives views on this system: whether it maps files and is
+// little-endian.
 func viewable(name string) bool {
 	f := must(safetensors.Open(name))
 	defer f.Close()

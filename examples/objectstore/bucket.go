@@ -1,15 +1,16 @@
-// Package objectstore keeps checkpoints in a bucket of S3, Google Cloud Storage or Azure Blob Storage. It
-// reads only the bytes that are needed: the headers when a checkpoint is opened, and the bytes of a
-// tensor, or of one rank's part of it, when that is read.
+// Package objectstore keeps checkpoints in a bucket of S3, Google Cloud Storage or Azure Blob
+// Storage. It reads only the bytes that are needed: the headers when a checkpoint is opened, and
+// the bytes of a tensor, or of one rank's part of it, when that is read.
 //
-// To copy, list or convert a checkpoint in a bucket, use the command safetensors. This package is for
-// programs: for training, in which every process saves one shard, and for inference. The example in the
-// tests shows both, and doc/cluster.md gives the reasons. remote.Client reads the objects, through an
-// http.RoundTripper that can be written for any store.
+// To copy, list or convert a checkpoint in a bucket, use the command safetensors. This package is
+// for programs: for training, in which every process saves one shard, and for inference. The
+// example in the tests shows both, and doc/cluster.md gives the reasons. remote.Client reads the
+// objects, through an http.RoundTripper that can be written for any store.
 //
 // The path of a URL is the prefix of the keys of the objects. Its query has the parameters that
-// https://gocloud.dev/howto/blob describes. Credentials come from the environment, as for the command
-// line of each provider. These are the URLs of a server with the protocol of S3, and of a directory:
+// https://gocloud.dev/howto/blob describes. Credentials come from the environment, as for the
+// command line of each provider. These are the URLs of a server with the protocol of S3, and of a
+// directory:
 //
 //	s3://models/llama/step-2000?endpoint=http://127.0.0.1:9000&region=us-east-1&use_path_style=true
 //	file:///mnt/llama/step-2000?create_dir=true&no_tmp_dir=true
@@ -35,8 +36,8 @@ import (
 	_ "gocloud.dev/blob/s3blob"    // s3://
 )
 
-// A folder consists of the objects of a bucket whose keys have a prefix. ctx governs all operations on
-// them.
+// A folder consists of the objects of a bucket whose keys have a prefix. ctx governs all operations
+// on them.
 type folder struct {
 	*blob.Bucket
 	ctx context.Context
@@ -62,10 +63,10 @@ func openFolder(ctx context.Context, rawURL string) (folder, error) {
 	return folder{bucket, ctx}, nil
 }
 
-// create uploads the bytes that the func write writes, while it writes them. If the provider supports
-// it, it uploads parts concurrently. The object appears, or is replaced, only when create returns nil.
-// create does not remove the parts of an upload that failed or was killed: a lifecycle rule of the bucket
-// must do that.
+// create uploads the bytes that the func write writes, while it writes them. If the provider
+// supports it, it uploads parts concurrently. The object appears, or is replaced, only when create
+// returns nil. create does not remove the parts of an upload that failed or was killed: a lifecycle
+// rule of the bucket must do that.
 func (d folder) create(name string, write func(io.Writer) error) error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()

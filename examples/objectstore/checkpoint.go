@@ -8,10 +8,10 @@ import (
 
 const indexName = "model.safetensors.index.json"
 
-// commit writes the index of shards that are in the bucket. Only the index makes them a checkpoint. commit
-// reads their headers, so that an index never names a shard that is missing or truncated. It does not
-// replace an index, because between the first new shard and the new index, the checkpoint would be a
-// mixture of the old one and the new one.
+// commit writes the index of shards that are in the bucket. Only the index makes them a checkpoint.
+// commit reads their headers, so that an index never names a shard that is missing or truncated. It
+// does not replace an index, because between the first new shard and the new index, the checkpoint
+// would be a mixture of the old one and the new one.
 func commit(d folder, names []string) error {
 	files := make([]*safetensors.File, len(names))
 	var headers errgroup.Group

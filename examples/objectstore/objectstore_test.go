@@ -19,7 +19,8 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// put writes a checkpoint of three matrices of 1 MiB and a scalar. It writes each shard as one process of a job would.
+// put writes a checkpoint of three matrices of 1 MiB and a scalar. It writes each shard as one
+// process of a job would.
 func put(t *testing.T, d folder) map[string]safetensors.Tensor {
 	tensors := map[string]safetensors.Tensor{"step": must(safetensors.NewTensor(safetensors.I64, nil, []int64{2000}))}
 	for k := range 3 {
@@ -37,7 +38,8 @@ func put(t *testing.T, d folder) map[string]safetensors.Tensor {
 	return tensors
 }
 
-// TestRoundTrip checks that a checkpoint can be read back from every provider, as a whole and in parts.
+// TestRoundTrip checks that a checkpoint can be read back from every provider, as a whole and in
+// parts.
 func TestRoundTrip(t *testing.T) {
 	for name, d := range folders(t) {
 		tensors := put(t, d)
@@ -61,8 +63,8 @@ func requireEqual(t *testing.T, want, got safetensors.Tensor) {
 	require.True(t, bytes.Equal(must(safetensors.Append[byte](nil, want)), must(safetensors.Append[byte](nil, got))))
 }
 
-// TestRequests checks the requests to S3: a shard is uploaded in parts, opening takes one request for each shard, and a part of a tensor is read without
-// the rest.
+// TestRequests checks the requests to S3: a shard is uploaded in parts, opening takes one request
+// for each shard, and a part of a tensor is read without the rest.
 func TestRequests(t *testing.T) {
 	s, d := startStore(t)
 	put(t, d)
@@ -112,7 +114,8 @@ func read(f *safetensors.File) ([]byte, error) {
 	return safetensors.Append[byte](nil, must(must(f.Tensor("x")).Part(0, 99, 100)))
 }
 
-// TestReplaced checks that parts of an object can be read from every provider, until the object is replaced, even by one of the same size.
+// TestReplaced checks that parts of an object can be read from every provider, until the object is
+// replaced, even by one of the same size.
 func TestReplaced(t *testing.T) {
 	check := func(name string, d folder, replace func()) {
 		f := must(d.open("o.safetensors"))
@@ -178,7 +181,8 @@ func writing(size int64) func(io.Writer) error {
 	return func(w io.Writer) error { return errorOf(io.Copy(w, io.NewSectionReader(zeros{}, 0, size))) }
 }
 
-// TestFailedUpload checks that an upload that fails creates no object, and does not change an existing one.
+// TestFailedUpload checks that an upload that fails creates no object, and does not change an
+// existing one.
 func TestFailedUpload(t *testing.T) {
 	for provider, d := range folders(t) {
 		require.NoError(t, d.WriteAll(t.Context(), "shard", []byte("before"), nil))

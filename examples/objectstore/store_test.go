@@ -31,7 +31,8 @@ type store struct {
 	log []*http.Request // requests, in the order in which they started
 }
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -125,8 +126,9 @@ func keys(t *testing.T, d folder) (names []string) {
 	return names
 }
 
-// served is the object that the fake servers of Google and Azure serve, under every name. There is one server for the whole process, because the drivers
-// read its address from the environment only once.
+// served is the object that the fake servers of Google and Azure serve, under every name. There is
+// one server for the whole process, because the drivers read its address from the environment only
+// once.
 var served struct {
 	generation int
 	data       []byte

@@ -21,7 +21,8 @@ var shards = []string{
 	"model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors",
 }
 
-// save writes the shard of one rank, as each process of a training run does. Here a shard has one tensor, whose elements data holds.
+// save writes the shard of one rank, as each process of a training run does. Here a shard has one
+// tensor, whose elements data holds.
 func save(d folder, rank, elements int, data io.ReaderAt) error {
 	moment, err := safetensors.NewTensorAt(safetensors.U8, []int{elements}, data)
 	if err != nil {
@@ -32,7 +33,8 @@ func save(d folder, rank, elements int, data io.ReaderAt) error {
 	})
 }
 
-// Four ranks save a checkpoint. Each writes its shard. After all have returned, the first one writes the index. A reader joins the parts.
+// Four ranks save a checkpoint. Each writes its shard. After all have returned, the first one
+// writes the index. A reader joins the parts.
 func Example_training() {
 	ctx := context.Background()
 	bucket := memblob.OpenBucket(nil)
@@ -63,7 +65,8 @@ func Example_training() {
 	// Output: U8 [32] <nil>
 }
 
-// A stuck reader returns all elements of a rank except the last ones. A read of these waits until free is closed.
+// A stuck reader returns all elements of a rank except the last ones. A read of these waits until
+// free is closed.
 type stuck struct {
 	reached chan struct{} // closed when that read begins
 	free    chan struct{} // closed to end that read
@@ -80,8 +83,10 @@ func (s stuck) ReadAt(b []byte, off int64) (int, error) {
 	return 0, errDisk
 }
 
-// TestRankDies: one of four ranks ends near the end of its shard. To the store this looks as if its process was killed. The shard does not appear, so that
-// no index can be written, and readers find only the previous checkpoint. Then the rank writes its shard again, and the new checkpoint is complete.
+// TestRankDies: one of four ranks ends near the end of its shard. To the store this looks as if its
+// process was killed. The shard does not appear, so that no index can be written, and readers find
+// only the previous checkpoint. Then the rank writes its shard again, and the new checkpoint is
+// complete.
 func TestRankDies(t *testing.T) {
 	leftOver := map[string]int{"file": 1} // in the other stores, the parts are not objects
 	for provider, d := range folders(t) {

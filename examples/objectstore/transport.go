@@ -15,9 +15,9 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// open opens an object, or all shards of an index, as remote.Client opens a URL: it reads the index and
-// the headers, but no data. Reading an object that was replaced in the meantime fails with an error that
-// wraps remote.ErrChanged.
+// open opens an object, or all shards of an index, as remote.Client opens a URL: it reads the index
+// and the headers, but no data. Reading an object that was replaced in the meantime fails with an
+// error that wraps remote.ErrChanged.
 func (d folder) open(name string) (*safetensors.File, error) {
 	client := &remote.Client{HTTP: &http.Client{Transport: d}}
 	return client.Open(d.ctx, "http://bucket/"+name)
@@ -29,9 +29,9 @@ var statuses = map[gcerrors.ErrorCode]int{
 	gcerrors.PermissionDenied: http.StatusForbidden,
 }
 
-// RoundTrip answers a request for an object, or for a range of one, as an HTTP server does. remote.Client
-// merges ranges that are close to each other, resumes a body that breaks off, and compares the ETag and
-// the Content-Range with those of the first answer.
+// RoundTrip answers a request for an object, or for a range of one, as an HTTP server does.
+// remote.Client merges ranges that are close to each other, resumes a body that breaks off, and
+// compares the ETag and the Content-Range with those of the first answer.
 func (d folder) RoundTrip(r *http.Request) (*http.Response, error) {
 	first, last := int64(0), int64(-2) // makes the length -1, which means the whole object
 	if s := r.Header.Get("Range"); s != "" {
@@ -61,8 +61,8 @@ func (d folder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// noChecksum keeps the client of S3 from comparing the bytes of a range with the checksum that the store
-// has for the whole object.
+// noChecksum keeps the client of S3 from comparing the bytes of a range with the checksum that the
+// store has for the whole object.
 func noChecksum(as func(any) bool) error {
 	var client *[]func(*s3.Options)
 	if as(&client) { // false for other providers
@@ -74,9 +74,9 @@ func noChecksum(as func(any) bool) error {
 }
 
 // version returns an ETag for the version of the object that was read: the ETag of the store, the
-// generation at Google, or the time and the size of a file. It also returns the Content-Range of the
-// answer, or "" if the provider sent the whole object. asked is the Content-Range of a correct answer,
-// which version returns for providers that do not report one.
+// generation at Google, or the time and the size of a file. It also returns the Content-Range of
+// the answer, or "" if the provider sent the whole object. asked is the Content-Range of a correct
+// answer, which version returns for providers that do not report one.
 func version(o *blob.Reader, asked string) (etag, sent string) {
 	var (
 		amazon s3.GetObjectOutput

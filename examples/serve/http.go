@@ -33,9 +33,9 @@ type badRequest struct{ error }
 
 // serve returns a handler that calls send, which sends the answer or returns an error.
 //
-// A model that is replaced in the meantime is closed. If no byte of the answer has been sent by then, the
-// handler calls send again, with the new model. Otherwise it breaks off the connection, because a client
-// would take an answer that ends normally for complete.
+// A model that is replaced in the meantime is closed. If no byte of the answer has been sent by
+// then, the handler calls send again, with the new model. Otherwise it breaks off the connection,
+// because a client would take an answer that ends normally for complete.
 func (s *server) serve(send func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.stats.Add("requests", 1)
@@ -162,15 +162,16 @@ func wanted(t safetensors.Tensor, query string) (safetensors.Tensor, error) {
 	return t.Convert(d)
 }
 
-// etag returns the ETag of the answer to a URL, for one version of a model. If a client requests the rest
-// of an answer with If-Range after the model was replaced, it gets the whole answer of the new model.
+// etag returns the ETag of the answer to a URL, for one version of a model. If a client requests
+// the rest of an answer with If-Range after the model was replaced, it gets the whole answer of the
+// new model.
 func etag(version, uri string) string {
 	return fmt.Sprintf(`"%.16x"`, sha256.Sum256([]byte(version+"\x00"+uri)))
 }
 
-// A content records the error of a read, because ServeContent does not return it. If a request asks for
-// several ranges, ServeContent reads on another goroutine, which may still run after it has returned. So
-// err is atomic.
+// A content records the error of a read, because ServeContent does not return it. If a request asks
+// for several ranges, ServeContent reads on another goroutine, which may still run after it has
+// returned. So err is atomic.
 type content struct {
 	*io.SectionReader
 	err atomic.Pointer[error]
@@ -184,15 +185,15 @@ func (c *content) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writeTimeout limits the time in which a client must receive one block of an answer. The time for the
-// whole answer is not limited.
+// writeTimeout limits the time in which a client must receive one block of an answer. The time for
+// the whole answer is not limited.
 const writeTimeout = 30 * time.Second
 
 // buffers holds memory for reading tensors in large blocks.
 var buffers = sync.Pool{New: func() any { return new([1 << 20]byte) }}
 
-// An answer delays its status and its header until the first bytes of the body are written. Until then,
-// an error can still replace it by another answer.
+// An answer delays its status and its header until the first bytes of the body are written. Until
+// then, an error can still replace it by another answer.
 type answer struct {
 	w      http.ResponseWriter
 	header http.Header

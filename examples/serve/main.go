@@ -12,10 +12,10 @@
 //	curl -r 0-1023 localhost:8080/models/llama/lm_head.weight >first
 //	curl localhost:8080/debug/vars                                         # counters
 //
-// The elements are sent row by row and little-endian. The header X-Tensor contains their dtype and shape.
-// The parameter slice selects elements in the syntax that Python uses in brackets, and dtype converts
-// them. Names are escaped as in every URL: a slash in the name of a model, such as a component of a
-// pipeline, is %2F. Everybody who can reach the address may read all models.
+// The elements are sent row by row and little-endian. The header X-Tensor contains their dtype and
+// shape. The parameter slice selects elements in the syntax that Python uses in brackets, and dtype
+// converts them. Names are escaped as in every URL: a slash in the name of a model, such as a
+// component of a pipeline, is %2F. Everybody who can reach the address may read all models.
 package main
 
 import (
@@ -60,8 +60,8 @@ func main() {
 	}
 }
 
-// run serves until ctx is done. Then it accepts no further connections, waits up to half a minute for the
-// requests in progress, and closes the models.
+// run serves until ctx is done. Then it accepts no further connections, waits up to half a minute
+// for the requests in progress, and closes the models.
 func (s *server) run(ctx context.Context, l net.Listener, poll time.Duration) error {
 	defer s.close()
 	s.reload()

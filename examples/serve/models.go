@@ -17,8 +17,8 @@ import (
 	"github.com/gosafetensors/safetensors/checkpoint"
 )
 
-// A server serves the models in a directory. Requests read the map of models, which never changes: reload
-// stores a new map.
+// A server serves the models in a directory. Requests read the map of models, which never changes:
+// reload stores a new map.
 type server struct {
 	dir    string
 	models atomic.Pointer[map[string]*model]
@@ -26,8 +26,8 @@ type server struct {
 	stats  *expvar.Map
 }
 
-// A model is an open model. Its version was taken before its files were opened: if they are replaced
-// while they are opened, the next reload finds a different version.
+// A model is an open model. Its version was taken before its files were opened: if they are
+// replaced while they are opened, the next reload finds a different version.
 type model struct {
 	*safetensors.File
 	version string
@@ -39,12 +39,12 @@ func newServer(dir string) *server {
 	return s
 }
 
-// reload opens new and replaced models, and closes models that were removed. If a model cannot be opened,
-// for example because somebody is still copying it, the old one stays in use.
+// reload opens new and replaced models, and closes models that were removed. If a model cannot be
+// opened, for example because somebody is still copying it, the old one stays in use.
 //
-// A replaced model is closed while requests may still read it. Close waits for the reads in progress; the
-// next read fails with fs.ErrClosed, which the handler that serve returns handles. reload must not be called
-// concurrently.
+// A replaced model is closed while requests may still read it. Close waits for the reads in
+// progress; the next read fails with fs.ErrClosed, which the handler that serve returns handles.
+// reload must not be called concurrently.
 func (s *server) reload() {
 	before, after := *s.models.Load(), make(map[string]*model)
 	root := os.DirFS(s.dir)
@@ -68,8 +68,8 @@ func (s *server) reload() {
 	}
 }
 
-// open returns the model with this name. That is old, which may be nil, unless its files were replaced. If
-// they cannot be opened, it returns old and the error.
+// open returns the model with this name. That is old, which may be nil, unless its files were
+// replaced. If they cannot be opened, it returns old and the error.
 func (s *server) open(root fs.FS, name string, old *model) (*model, error) {
 	version, err := checkpoint.Version(root, name)
 	if err != nil || old != nil && old.version == version {
@@ -102,9 +102,9 @@ func (s *server) close() {
 	}
 }
 
-// list returns the names of the models in a file system: its .safetensors files, and the models that
-// checkpoint.Models finds in its directories. It leaves out hidden names, because a download may still be
-// writing there.
+// list returns the names of the models in a file system: its .safetensors files, and the models
+// that checkpoint.Models finds in its directories. It leaves out hidden names, because a download
+// may still be writing there.
 func list(root fs.FS) (names []string, err error) {
 	entries, err := fs.ReadDir(root, ".")
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// filled returns tensors whose elements are all v: x, which is BF16 [256,1024], and one whose name must be escaped in a URL.
+// filled returns tensors whose elements are all v: x, which is BF16 [256,1024], and one whose name
+// must be escaped in a URL.
 func filled(t *testing.T, v float32) map[string]safetensors.Tensor {
 	values := make([]float32, 256*1024)
 	for i := range values {
@@ -58,7 +59,8 @@ func start(t *testing.T) (s *server, url string) {
 	return s, web.URL
 }
 
-// get sends a request, and returns the answer and its body. header contains names and values of header fields in turn.
+// get sends a request, and returns the answer and its body. header contains names and values of
+// header fields in turn.
 func get(t *testing.T, url string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequest("GET", url, nil)
@@ -109,7 +111,8 @@ func TestModels(t *testing.T) {
 	require.True(t, json.Valid([]byte(body)))
 }
 
-// TestTensors requests tensors, slices and conversions. An invalid request gets the status that fits its error.
+// TestTensors requests tensors, slices and conversions. An invalid request gets the status that
+// fits its error.
 func TestTensors(t *testing.T) {
 	s, url := start(t)
 	y := filled(t, 2)["a/../y?"]
@@ -154,8 +157,8 @@ func TestTensors(t *testing.T) {
 	require.EqualValues(t, 7, count(s, "status_400"))
 }
 
-// TestRanges: a client can resume an answer, and an answer that it has already is not sent again. After the model was replaced, both requests get the
-// whole answer of the new model.
+// TestRanges: a client can resume an answer, and an answer that it has already is not sent again.
+// After the model was replaced, both requests get the whole answer of the new model.
 func TestRanges(t *testing.T) {
 	s, url := start(t)
 	x := url + "/models/shards/x"
@@ -193,8 +196,8 @@ func TestRanges(t *testing.T) {
 	require.NotEqual(t, whole, body)
 }
 
-// TestReload: new models are served, and removed ones are not. If a model cannot be opened, the old one stays in use, and the error is logged once, and not
-// at each poll.
+// TestReload: new models are served, and removed ones are not. If a model cannot be opened, the old
+// one stays in use, and the error is logged once, and not at each poll.
 func TestReload(t *testing.T) {
 	s, url := start(t)
 	opened := count(s, "opened")
@@ -229,7 +232,8 @@ func TestReload(t *testing.T) {
 	require.NotEqual(t, before, after)
 }
 
-// TestReplacements: models are replaced while requests are in progress. An answer belongs to one model, and is complete or broken off. It is never a mixture.
+// TestReplacements: models are replaced while requests are in progress. An answer belongs to one
+// model, and is complete or broken off. It is never a mixture.
 func TestReplacements(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("an open file cannot be replaced")
@@ -307,7 +311,8 @@ func large(t *testing.T, mib int) safetensors.Tensor {
 	return x
 }
 
-// TestClosedBefore: if the model of a request is closed before the first byte, the request gets the new model. The handler tries that only once.
+// TestClosedBefore: if the model of a request is closed before the first byte, the request gets the
+// new model. The handler tries that only once.
 func TestClosedBefore(t *testing.T) {
 	s, url := start(t)
 	after := *s.models.Load()
@@ -329,8 +334,8 @@ func TestClosedBefore(t *testing.T) {
 	delete(after, "m")
 }
 
-// TestErrors: an error before the first byte becomes the answer. After an error later on, the answer is broken off, so that no client takes a part for the
-// whole.
+// TestErrors: an error before the first byte becomes the answer. After an error later on, the
+// answer is broken off, so that no client takes a part for the whole.
 func TestErrors(t *testing.T) {
 	s, url := start(t)
 	opened := *s.models.Load()
@@ -365,7 +370,8 @@ func TestErrors(t *testing.T) {
 	require.Zero(t, count(s, "retries"))
 }
 
-// TestEnd: when the program is told to end, a request in progress gets its whole answer, and then the models are closed.
+// TestEnd: when the program is told to end, a request in progress gets its whole answer, and then
+// the models are closed.
 func TestEnd(t *testing.T) {
 	s := newServer(t.TempDir())
 	require.NoError(t, safetensors.WriteFile(filepath.Join(s.dir, "one.safetensors"), map[string]safetensors.Tensor{"x": large(t, 32)}, nil))

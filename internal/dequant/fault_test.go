@@ -21,8 +21,8 @@ func before(t *testing.T, n int) []byte {
 	return b[size-n : size : size]
 }
 
-// TestShortSlices: codes may end where memory ends. If there are fewer codes than elements, Go panics before the assembly reads
-// beyond the last code.
+// TestShortSlices: codes may end where memory ends. If there are fewer codes than elements, Go
+// panics before the assembly reads beyond the last code.
 func TestShortSlices(t *testing.T) {
 	var table Table
 	dst := make([]float32, 64)

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoops runs the tests without assembly, so that the loops process all elements, as on other processors.
+// TestLoops runs the tests without assembly, so that the loops process all elements, as on other
+// processors.
 func TestLoops(t *testing.T) {
 	defer func(has bool) { hasVector = has }(hasVector)
 	hasVector = false
@@ -18,8 +19,8 @@ func TestLoops(t *testing.T) {
 	t.Run("Groups", TestGroups)
 }
 
-// TestShortNumbers: if there are fewer factors or terms than groups, Go panics before the assembly reads beyond the last one. No
-// element has been changed then.
+// TestShortNumbers: if there are fewer factors or terms than groups, Go panics before the assembly
+// reads beyond the last one. No element has been changed then.
 func TestShortNumbers(t *testing.T) {
 	if !hasVector {
 		t.Skip("no AVX2")

@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-// BenchmarkConvert compares Convert with the loops, which have no assembly, and with a copy of the same number of bytes. It counts bytes
-// read and written. The size in the name is the size of the wider side. The values have the distribution of weights: normal, with a
-// standard deviation of 0.02.
+// BenchmarkConvert compares Convert with the loops, which have no assembly, and with a copy of the
+// same number of bytes. It counts bytes read and written. The size in the name is the size of the
+// wider side. The values have the distribution of weights: normal, with a standard deviation of
+// 0.02.
 func BenchmarkConvert(b *testing.B) {
 	for _, p := range vectorPairs {
 		benchmarkConvert(b, p.from, p.to, 4<<10, 256<<10, 4<<20, 16<<20, 32<<20, 64<<20, 256<<20)
@@ -56,7 +57,8 @@ func benchmarkConvert(b *testing.B, from, to Format, sizes ...int) {
 	}
 }
 
-// fillWeights fills b with elements of format f, or of F64 if nothing can be converted to f. The elements repeat.
+// fillWeights fills b with elements of format f, or of F64 if nothing can be converted to f. The
+// elements repeat.
 func fillWeights(b []byte, f Format) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	codes := make([]uint64, 1<<12)

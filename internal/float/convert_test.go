@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireConvert converts codes with Convert and with the loops, and compares both results with those of the slow conversion.
+// requireConvert converts codes with Convert and with the loops, and compares both results with
+// those of the slow conversion.
 func requireConvert(t *testing.T, to, from Format, codes []uint64) {
 	t.Helper()
 	s := slowEncoder{f: to}
@@ -53,8 +54,8 @@ func allCodes(f Format) []uint64 {
 	return codes
 }
 
-// floatEdges returns codes of format f, which is F32 or F64, with both signs: the values of the narrower format to, the midpoints between
-// them, the neighbours of both, infinities and NaNs.
+// floatEdges returns codes of format f, which is F32 or F64, with both signs: the values of the
+// narrower format to, the midpoints between them, the neighbours of both, infinities and NaNs.
 func floatEdges(f, to Format) []uint64 {
 	var codes []uint64
 	values := finiteValues(to)
@@ -92,8 +93,8 @@ func floatEdges(f, to Format) []uint64 {
 	return codes
 }
 
-// TestConvert converts every code of the formats of at most 16 bits. For F32 and F64 it converts numbers at the edges of rounding, and random
-// numbers.
+// TestConvert converts every code of the formats of at most 16 bits. For F32 and F64 it converts
+// numbers at the edges of rounding, and random numbers.
 func TestConvert(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var singles, doubles, between []uint64
@@ -149,8 +150,8 @@ func requireSame(t *testing.T, f Format, want, got []byte) {
 	}
 }
 
-// readVectors returns the contents of the files testdata/*.ext. The keys are their names without the extension. testdata/generate.py describes
-// and writes these files.
+// readVectors returns the contents of the files testdata/*.ext. The keys are their names without
+// the extension. testdata/generate.py describes and writes these files.
 func readVectors(t *testing.T, ext string) map[string][]byte {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*" + ext)
@@ -229,8 +230,8 @@ func TestConvertible(t *testing.T) {
 	}
 }
 
-// TestExact checks Exact with every code of the formats of at most 16 bits, and with numbers of the other formats that need all of their
-// bits.
+// TestExact checks Exact with every code of the formats of at most 16 bits, and with numbers of the
+// other formats that need all of their bits.
 func TestExact(t *testing.T) {
 	largest := map[Format]uint64{F32: 0x7f7fffff, F64: 0x7fefffffffffffff, I32: 1<<31 - 1, U32: 1<<32 - 1}
 	for from := F4; from <= U32; from++ {
@@ -250,8 +251,8 @@ func TestExact(t *testing.T) {
 	require.False(t, Exact(None, F64))
 }
 
-// TestConvertIntegers converts every integer of up to 16 bits, and integers of 32 bits at the edges of their range. It tries different numbers
-// of elements.
+// TestConvertIntegers converts every integer of up to 16 bits, and integers of 32 bits at the edges
+// of their range. It tries different numbers of elements.
 func TestConvertIntegers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	edges := []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, 1<<24 + 1, 1 << 16}

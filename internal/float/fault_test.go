@@ -23,8 +23,8 @@ func fencedPage(t *testing.T) []byte {
 
 func init() { kernelTests["ReadsOnlySrc"] = TestConvertReadsOnlySrc }
 
-// TestConvertReadsOnlySrc: the last tensor of a mapped file may end where the mapping ends, so a kernel must not read outside of src. In
-// this test, such a read is a fault.
+// TestConvertReadsOnlySrc: the last tensor of a mapped file may end where the mapping ends, so a
+// kernel must not read outside of src. In this test, such a read is a fault.
 func TestConvertReadsOnlySrc(t *testing.T) {
 	src, dst := fencedPage(t), fencedPage(t)
 	copy(src, randomFloats(len(src)))

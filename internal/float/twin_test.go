@@ -8,7 +8,8 @@ import (
 	"sort"
 )
 
-// These are the float formats of at most 16 bits, all float formats, the integers, and the formats to which others can be converted.
+// These are the float formats of at most 16 bits, all float formats, the integers, and the formats
+// to which others can be converted.
 var (
 	smallFormats  = []Format{F4, E2M3, E3M2, E5M2, E4M3, E8M0, E4M3FNUZ, E5M2FNUZ, F16, BF16}
 	allFormats    = append(smallFormats[:len(smallFormats):len(smallFormats)], F32, F64)
@@ -117,8 +118,8 @@ type slowEncoder struct {
 	values []float64
 }
 
-// encode returns the code of the value nearest to x. Of two values at the same distance, it takes the one whose code is even. x must not
-// be NaN.
+// encode returns the code of the value nearest to x. Of two values at the same distance, it takes
+// the one whose code is even. x must not be NaN.
 func (s slowEncoder) encode(x float64) uint64 {
 	switch s.f {
 	case F64:

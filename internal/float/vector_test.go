@@ -20,8 +20,9 @@ var kernelTests = map[string]func(*testing.T){
 	"Integers": TestConvertIntegers, "Anywhere": TestConvertAnywhere, "NonTemporal": TestConvertNonTemporal,
 }
 
-// requireVector compares Convert with the loops for n elements. The offsets move src and dst relative to an address that is usually a
-// multiple of 64. It also checks that no byte next to dst changes.
+// requireVector compares Convert with the loops for n elements. The offsets move src and dst
+// relative to an address that is usually a multiple of 64. It also checks that no byte next to dst
+// changes.
 func requireVector(t *testing.T, from, to Format, random []byte, n, srcOffset, dstOffset int, nonTemporal bool) {
 	const guard = 64
 	src := random[srcOffset:][:n*from.Bits()/8]
@@ -41,8 +42,8 @@ func requireVector(t *testing.T, from, to Format, random []byte, n, srcOffset, d
 	}
 }
 
-// randomFloats returns n random bytes. They contain every code of at most 8 bits. NaNs, infinities, zeros and subnormals of the wider formats
-// are more frequent than in uniformly random bytes.
+// randomFloats returns n random bytes. They contain every code of at most 8 bits. NaNs, infinities,
+// zeros and subnormals of the wider formats are more frequent than in uniformly random bytes.
 func randomFloats(n int) []byte {
 	rng := rand.New(rand.NewPCG(7, 8))
 	b := make([]byte, n)
@@ -78,7 +79,8 @@ func TestConvertAnywhere(t *testing.T) {
 	}
 }
 
-// TestConvertNonTemporal converts every code of at most 16 bits, and F32 numbers at every edge, in whole blocks.
+// TestConvertNonTemporal converts every code of at most 16 bits, and F32 numbers at every edge, in
+// whole blocks.
 func TestConvertNonTemporal(t *testing.T) {
 	for _, p := range vectorPairs {
 		if p.to == F32 {

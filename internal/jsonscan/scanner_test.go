@@ -101,7 +101,8 @@ func FuzzSkip(f *testing.F) {
 	})
 }
 
-// TestOverflows tries, for each power of ten, the integers around the largest one whose product with it does not overflow.
+// TestOverflows tries, for each power of ten, the integers around the largest one whose product
+// with it does not overflow.
 func TestOverflows(t *testing.T) {
 	for exponent := 280; exponent < 312; exponent++ {
 		power, _ := strconv.ParseFloat(fmt.Sprint("1e", exponent), 64)
@@ -159,7 +160,8 @@ func TestAppendString(t *testing.T) {
 	require.Equal(t, `"\u007f\u00e9\ud83d\ude00"`, string(AppendASCII(nil, "\x7fé😀")))
 }
 
-// TestReserveIsCapped: Reserve never makes room for more elements than the rest of the text can contain, however many the start suggests.
+// TestReserveIsCapped: Reserve never makes room for more elements than the rest of the text can
+// contain, however many the start suggests.
 func TestReserveIsCapped(t *testing.T) {
 	s := &Scanner{Text: make([]byte, 1000), Pos: 10}
 	require.LessOrEqual(t, cap(Reserve(s, []int(nil), 1, 10)), 1+990/10+8)

@@ -52,7 +52,8 @@ func TestCgroupLimit(t *testing.T) {
 	require.Zero(t, cgroupLimit(fstest.MapFS{}))
 }
 
-// TestCheckSizeInContainer: a size above the limit of the container is refused, even if the machine has that much memory.
+// TestCheckSizeInContainer: a size above the limit of the container is refused, even if the machine
+// has that much memory.
 func TestCheckSizeInContainer(t *testing.T) {
 	defer func(f func() int64) { container = f }(container)
 	container = func() int64 { return 128 << 20 }

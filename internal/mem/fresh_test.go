@@ -13,7 +13,8 @@ const (
 	slowly  = 8 * time.Millisecond
 )
 
-// fill asks a supply for n pages, one after another. Taking huge page i costs cost(i). fill returns the number of huge pages.
+// fill asks a supply for n pages, one after another. Taking huge page i costs cost(i). fill returns
+// the number of huge pages.
 func fill(s *pageSupply, n int, cost func(i int) time.Duration) (huge int) {
 	for i := range n {
 		if s.ask() {
@@ -24,8 +25,8 @@ func fill(s *pageSupply, n int, cost func(i int) time.Duration) (huge int) {
 	return huge
 }
 
-// TestHugePagesWhileTheyAreQuick simulates a machine whose huge pages are quick, then slow, then quick again, and counts how many are
-// requested.
+// TestHugePagesWhileTheyAreQuick simulates a machine whose huge pages are quick, then slow, then
+// quick again, and counts how many are requested.
 func TestHugePagesWhileTheyAreQuick(t *testing.T) {
 	var s pageSupply
 	quick := func(int) time.Duration { return quickly }
@@ -36,7 +37,8 @@ func TestHugePagesWhileTheyAreQuick(t *testing.T) {
 	require.Greater(t, fill(&s, 3000, quick), 1900, "the machine has them again")
 }
 
-// TestHugePagesSlowNow simulates huge pages that are quick at first, and later slow from time to time.
+// TestHugePagesSlowNow simulates huge pages that are quick at first, and later slow from time to
+// time.
 func TestHugePagesSlowNow(t *testing.T) {
 	var s pageSupply
 	slow := 0
@@ -60,7 +62,8 @@ func TestHugePagesSlowNow(t *testing.T) {
 	require.Equal(t, 980, huge, "a single slow one costs two small ones")
 }
 
-// TestHugePagesOneTries: many goroutines ask concurrently. While it is unknown whether huge pages are quick, only one goroutine takes one.
+// TestHugePagesOneTries: many goroutines ask concurrently. While it is unknown whether huge pages
+// are quick, only one goroutine takes one.
 func TestHugePagesOneTries(t *testing.T) {
 	var s pageSupply
 	require.True(t, s.ask())
@@ -75,7 +78,8 @@ func TestHugePagesOneTries(t *testing.T) {
 	require.True(t, s.ask())
 }
 
-// TestPrepare prepares memory in blocks on several goroutines. The bytes that they have written stay unchanged.
+// TestPrepare prepares memory in blocks on several goroutines. The bytes that they have written
+// stay unchanged.
 func TestPrepare(t *testing.T) {
 	const block = 3<<20 + 8 // does not end at the end of a page
 	for _, size := range []int{0, 100, hugePagesFrom - 1, hugePagesFrom, hugePagesFrom + hugePage/2, 2*hugePagesFrom + 1} {

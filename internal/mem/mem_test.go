@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExtend extends slices to sizes around the one from which Allocate does not use make, and around the one from which pages are huge.
+// TestExtend extends slices to sizes around the one from which Allocate does not use make, and
+// around the one from which pages are huge.
 func TestExtend(t *testing.T) {
 	for _, n := range []int{0, 1, 1023, 1024, 1025, hugePagesFrom/4 - 1, hugePagesFrom / 4, hugePagesFrom/4 + 1} {
 		for _, old := range [][]uint32{nil, {1, 2, 3}} {
@@ -56,8 +57,8 @@ func TestContains(t *testing.T) {
 	}
 }
 
-// TestBlocksKeepTheirSize: a freed Block is reused only for sizes of its own class, so that a small Block never holds the memory of a large
-// one.
+// TestBlocksKeepTheirSize: a freed Block is reused only for sizes of its own class, so that a small
+// Block never holds the memory of a large one.
 func TestBlocksKeepTheirSize(t *testing.T) {
 	for _, n := range []int64{0, 1, BufferSize, BufferSize + 1, 2*BufferSize + 1, BlockSize} {
 		b := NewBlock(n)
@@ -99,7 +100,8 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestSwapped reads every window, whether it consists of whole numbers or contains parts of numbers.
+// TestSwapped reads every window, whether it consists of whole numbers or contains parts of
+// numbers.
 func TestSwapped(t *testing.T) {
 	want := []byte("cbafedihg")
 	s := Swapped{bytes.NewReader([]byte("abcdefghi")), 3}

@@ -1,5 +1,5 @@
-// Package modelconfig finds the parts of a config.json that describe the language model: its dtype, its
-// quantization and the size of its vocabulary.
+// Package modelconfig finds the parts of a config.json that describe the language model: its dtype,
+// its quantization and the size of its vocabulary.
 package modelconfig
 
 import (
@@ -21,9 +21,10 @@ func OfLanguage(path []string) bool {
 	return len(path) == 0 || slices.Contains(language, path[len(path)-1])
 }
 
-// Change calls f for the fields of a config and of the configs of language models within it, and returns
-// the config with the fields as f leaves them. f reports whether it changed a field. If a field changed,
-// the keys are sorted. path contains the keys that lead to the config; it is nil for a config.json.
+// Change calls f for the fields of a config and of the configs of language models within it, and
+// returns the config with the fields as f leaves them. f reports whether it changed a field. If a
+// field changed, the keys are sorted. path contains the keys that lead to the config; it is nil for
+// a config.json.
 func Change(text json.RawMessage, path []string, f func(fields map[string]json.RawMessage) (changed bool, err error)) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {

@@ -142,8 +142,8 @@ var ErrLocked = errors.New("somebody else has locked it")
 var held sync.Map
 
 // Lock locks a folder until unlock is called or the process ends. It excludes other callers of
-// Lock, and returns false if the folder is locked already. On a file system without locks it excludes
-// nobody, and if other machines do not see the locks, it does not exclude processes there.
+// Lock, and returns false if the folder is locked already. On a file system without locks it
+// excludes nobody, and if other machines do not see the locks, it does not exclude processes there.
 func Lock(dir string) (unlock func(), ok bool) {
 	if _, ok := held.Load(filepath.Clean(dir)); ok {
 		return func() {}, true

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -51,7 +52,8 @@ func TestCreateIsExclusive(t *testing.T) {
 	require.Equal(t, "old", string(must(os.ReadFile(name))))
 }
 
-// TestAtomic: a file gets its name at Commit. If the system supports that, it has no name before. After Abort, the old file is unchanged.
+// TestAtomic: a file gets its name at Commit. If the system supports that, it has no name before.
+// After Abort, the old file is unchanged.
 func TestAtomic(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
@@ -154,8 +156,8 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
-// TestPipeIsNotWaitedFor: opening does not wait for the writer of a named pipe, even if the pipe takes the place of a file after its kind was
-// checked.
+// TestPipeIsNotWaitedFor: opening does not wait for the writer of a named pipe, even if the pipe
+// takes the place of a file after its kind was checked.
 func TestPipeIsNotWaitedFor(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	testplatform.MakePipe(t, name)
@@ -240,7 +242,8 @@ func TestFoldersSync(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestReplacedFilesKeepTheirMode: a file that replaces another one has its mode from the moment at which it is created.
+// TestReplacedFilesKeepTheirMode: a file that replaces another one has its mode from the moment at
+// which it is created.
 func TestReplacedFilesKeepTheirMode(t *testing.T) {
 	testplatform.NeedModes(t)
 	for _, mode := range []fs.FileMode{0o600, 0o640, 0o644, 0o666, 0o400} {
@@ -343,8 +346,8 @@ func TestMkdirAll(t *testing.T) {
 	}
 }
 
-// TestMkdirAllThere: if a folder exists already, its parent is flushed, even if the name of the folder is a link or ends in dots. A parent that
-// may not be read is not flushed.
+// TestMkdirAllThere: if a folder exists already, its parent is flushed, even if the name of the
+// folder is a link or ends in dots. A parent that may not be read is not flushed.
 func TestMkdirAllThere(t *testing.T) {
 	dir := must(filepath.EvalSymlinks(t.TempDir()))
 	t.Chdir(dir)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestInterruptedCalls: a signal, which may come from the runtime, does not end a call. Any other error does.
+// TestInterruptedCalls: a signal, which may come from the runtime, does not end a call. Any other
+// error does.
 func TestInterruptedCalls(t *testing.T) {
 	for _, last := range []error{nil, unix.ENOSPC} {
 		calls := 0
@@ -50,7 +51,8 @@ func TestAllocateInMemory(t *testing.T) {
 	require.Equal(t, int64(1<<20), s.Size)
 }
 
-// TestUnlockWithChild: a child process holds the files of its parent until it executes its program. Even so, it does not keep the lock.
+// TestUnlockWithChild: a child process holds the files of its parent until it executes its program.
+// Even so, it does not keep the lock.
 func TestUnlockWithChild(t *testing.T) {
 	dir := must(filepath.EvalSymlinks(t.TempDir()))
 	unlock := must(system.Lock(dir))
@@ -69,7 +71,8 @@ func TestUnlockWithChild(t *testing.T) {
 	unlock()
 }
 
-// TestReadAhead: bytes that are not in the page cache are read from the disk completely, and bytes that are cached are not read again.
+// TestReadAhead: bytes that are not in the page cache are read from the disk completely, and bytes
+// that are cached are not read again.
 func TestReadAhead(t *testing.T) {
 	const size = 8 << 20
 	name := filepath.Join(t.TempDir(), "file")

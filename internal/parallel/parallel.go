@@ -44,10 +44,10 @@ func Rethrow(err error) error {
 }
 
 // Do starts the calls f(0) … f(n-1) in increasing order. The argument workers limits the number of
-// concurrent calls. After an error Do starts no further call, waits for the running ones, and returns
-// the error of the lowest i, which is the same in every run if f depends on i only. A panic in f is
-// raised again on the goroutine that called Do. If n or workers is 1, that goroutine itself calls f;
-// otherwise runtime.Goexit in f is an error.
+// concurrent calls. After an error Do starts no further call, waits for the running ones, and
+// returns the error of the lowest i, which is the same in every run if f depends on i only. A panic
+// in f is raised again on the goroutine that called Do. If n or workers is 1, that goroutine itself
+// calls f; otherwise runtime.Goexit in f is an error.
 func Do(workers int, n int64, f func(i int64) error) error {
 	if n <= 1 || workers <= 1 {
 		for i := range n {

@@ -110,7 +110,8 @@ func TestInOrderStopsAtAnError(t *testing.T) {
 	}
 }
 
-// TestCallbacksThatEnd: if a callback panics or ends its goroutine, the caller learns of it, and no goroutine is left waiting.
+// TestCallbacksThatEnd: if a callback panics or ends its goroutine, the caller learns of it, and no
+// goroutine is left waiting.
 func TestCallbacksThatEnd(t *testing.T) {
 	discard := func(int64, int64) error { return nil }
 	drop := func(int64) {}

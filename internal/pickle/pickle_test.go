@@ -17,7 +17,8 @@ func unpickler(pickle string) *Unpickler { return New(strings.NewReader(pickle),
 
 func load(pickle string) (any, error) { return unpickler(pickle).Load() }
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -95,8 +96,9 @@ func TestSeveral(t *testing.T) {
 	require.EqualError(t, errorOf(u.Load()), "the pickle, at byte 7: nothing was stored as 0", "a memo of its own")
 }
 
-// TestValues: a call becomes an Object, and so does every later operation on that. The exception is an ordered dict, which Python 2 makes from
-// a list of pairs. The memo stores values in sequence, out of sequence, and twice under one number.
+// TestValues: a call becomes an Object, and so does every later operation on that. The exception is
+// an ordered dict, which Python 2 makes from a list of pairs. The memo stores values in sequence,
+// out of sequence, and twice under one number.
 func TestValues(t *testing.T) {
 	const ordered = "\x80\x02ccollections\nOrderedDict\n"
 	system := Global{"os", "system"}
@@ -133,7 +135,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestKnown: the funcs of an Unpickler turn calls and persistent ids into values, or return the reason why they do not.
+// TestKnown: the funcs of an Unpickler turn calls and persistent ids into values, or return the
+// reason why they do not.
 func TestKnown(t *testing.T) {
 	no := errors.New("no")
 	const text = "\x80\x02(ccollections\nOrderedDict\n)RK\x05Qcm\nf\n)RK\x06Qt."
@@ -205,7 +208,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestClaimedSize: memory grows with the bytes that exist, and not with the number that a length and the size of a file claim.
+// TestClaimedSize: memory grows with the bytes that exist, and not with the number that a length
+// and the size of a file claim.
 func TestClaimedSize(t *testing.T) {
 	text := "\x80\x02X" + string(binary.LittleEndian.AppendUint32(nil, MaxSize/2))
 	require.Less(t, testplatform.Allocated(func() {
@@ -229,7 +233,8 @@ func TestMaxSize(t *testing.T) {
 	}
 }
 
-// TestSteps: the elements that opcodes copy count as steps, so that a small pickle cannot cause more work than the limit allows.
+// TestSteps: the elements that opcodes copy count as steps, so that a small pickle cannot cause
+// more work than the limit allows.
 func TestSteps(t *testing.T) {
 	bombs := map[string]string{
 		"opcodes":      "\x80\x02" + strings.Repeat("]0", 1000),
@@ -281,8 +286,9 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestCopied: a set has the items that its list had when the set was made, and an object has the attributes that its dict had then. Later changes
-// of the list or the dict do not change the set or the object, and vice versa.
+// TestCopied: a set has the items that its list had when the set was made, and an object has the
+// attributes that its dict had then. Later changes of the list or the dict do not change the set or
+// the object, and vice versa.
 func TestCopied(t *testing.T) {
 	const list, dict = "\x80\x04]\x94K\x01a", "\x80\x04}\x94\x8c\x01aK\x01s"
 	v := must(load(list + "cbuiltins\nset\n\x94h\x01h\x00\x85R(K\x02\x90\x940h\x00K\x03ah\x02\x86."))
@@ -313,7 +319,8 @@ func TestBuild(t *testing.T) {
 	require.ErrorContains(t, errorOf(u.Load()), "setting attributes of a float")
 }
 
-// TestManyKeys: a lookup in a large dict is as fast as in a small one, and so is finding a duplicate key.
+// TestManyKeys: a lookup in a large dict is as fast as in a small one, and so is finding a
+// duplicate key.
 func TestManyKeys(t *testing.T) {
 	var d Dict
 	for i := range 100 {
@@ -329,7 +336,8 @@ func TestManyKeys(t *testing.T) {
 	require.Len(t, d.Entries, 200)
 }
 
-// TestObjects: an Object counts more steps than the values of other opcodes, because it takes more memory.
+// TestObjects: an Object counts more steps than the values of other opcodes, because it takes more
+// memory.
 func TestObjects(t *testing.T) {
 	for name, test := range map[string]struct {
 		opcodes string

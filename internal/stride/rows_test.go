@@ -27,8 +27,9 @@ func fenced(t *testing.T, pages int) []byte {
 	return b[page : page+size : page+size]
 }
 
-// TestRows copies rows of all sizes that copyRows accepts, and of some other sizes: first from the start of src to the end of dst, then from the end
-// to the start. Any access beyond src or dst is a fault.
+// TestRows copies rows of all sizes that copyRows accepts, and of some other sizes: first from the
+// start of src to the end of dst, then from the end to the start. Any access beyond src or dst is a
+// fault.
 func TestRows(t *testing.T) {
 	src, dst := fenced(t, 8), fenced(t, 8)
 	for i := range src {
@@ -55,8 +56,9 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestTiles transposes matrices of all sizes around those of a square, first with a result that ends where memory ends, and then with one that starts
-// where memory starts. Any access beyond memory is a fault.
+// TestTiles transposes matrices of all sizes around those of a square, first with a result that
+// ends where memory ends, and then with one that starts where memory starts. Any access beyond
+// memory is a fault.
 func TestTiles(t *testing.T) {
 	src, dst := fenced(t, 8), fenced(t, 8)
 	for i := range src {
@@ -81,7 +83,8 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// TestLostPage: a fault within copyRows, such as one in a mapped file that was truncated, is a panic whose value has the address.
+// TestLostPage: a fault within copyRows, such as one in a mapped file that was truncated, is a
+// panic whose value has the address.
 func TestLostPage(t *testing.T) {
 	testplatform.NeedTruncation(t)
 	src, dst := fenced(t, 4), make([]byte, 1<<20)

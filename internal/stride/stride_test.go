@@ -43,7 +43,8 @@ func requireAsNaive(t testing.TB, run int64, loops []Loop, pos, n int64) {
 	}
 }
 
-// TestTransposed transposes matrices of all sizes around those of a word, a tile and a block. Their rows are adjacent or not, and so are their columns.
+// TestTransposed transposes matrices of all sizes around those of a word, a tile and a block. Their
+// rows are adjacent or not, and so are their columns.
 func TestTransposed(t *testing.T) {
 	sizes := []int64{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 67, 130, 255, 257, 513, 530}
 	for _, run := range []int64{1, 2, 3, 4, 8, 16, 24} {
@@ -61,7 +62,8 @@ func TestTransposed(t *testing.T) {
 	}
 }
 
-// TestGather gathers windows of random loops in random order. Some loops visit the same bytes repeatedly.
+// TestGather gathers windows of random loops in random order. Some loops visit the same bytes
+// repeatedly.
 func TestGather(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
@@ -108,7 +110,8 @@ func BenchmarkTranspose(b *testing.B) {
 	}
 }
 
-// BenchmarkRows copies columns of a matrix [8192,57344] of bytes. Each time it copies the next columns, which are in no cache.
+// BenchmarkRows copies columns of a matrix [8192,57344] of bytes. Each time it copies the next
+// columns, which are in no cache.
 func BenchmarkRows(b *testing.B) {
 	const rows, stride = 8192, 56 << 10
 	src := make([]byte, rows*stride)

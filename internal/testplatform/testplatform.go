@@ -1,8 +1,8 @@
-// Package testplatform skips tests on platforms that lack a feature which the tests need. It covers all
-// systems, and the emulators in which .ci/run runs the tests.
+// Package testplatform skips tests on platforms that lack a feature which the tests need. It covers
+// all systems, and the emulators in which .ci/run runs the tests.
 //
-// The name of the platform decides whether a test is skipped. A failed operation does not: on a platform
-// that is not named here, it fails the test.
+// The name of the platform decides whether a test is skipped. A failed operation does not: on a
+// platform that is not named here, it fails the test.
 package testplatform
 
 import (

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMetadata: Metadata returns the files that describe a distributed checkpoint, in the order of the ranks. A gap is an error.
+// TestMetadata: Metadata returns the files that describe a distributed checkpoint, in the order of
+// the ranks. A gap is an error.
 func TestMetadata(t *testing.T) {
 	for _, c := range []struct{ names, want []string }{
 		{[]string{"__0_0.distcp", "x.metadata", "__a.metadata", "_0.metadata", "__0.metadata.tmp"}, nil},

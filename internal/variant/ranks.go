@@ -90,9 +90,9 @@ func RankFiles(names []string) (model []Rank, err error) {
 	return model, nil
 }
 
-// onlyItem returns the files of the only item, or none if there are no items. It ignores items that lie
-// beside a model, such as the state of the optimizer, unless there are no other items. sure means that only
-// files of ranks have such names.
+// onlyItem returns the files of the only item, or none if there are no items. It ignores items that
+// lie beside a model, such as the state of the optimizer, unless there are no other items. sure
+// means that only files of ranks have such names.
 func onlyItem(items map[string][]Rank, sure bool) (model []Rank, err error) {
 	besides := func(item string, _ []Rank) bool {
 		return strings.HasPrefix(item, "optim") || strings.HasPrefix(item, "extra_state")
@@ -114,8 +114,8 @@ func onlyItem(items map[string][]Rank, sure bool) (model []Rank, err error) {
 	return model, nil
 }
 
-// checkRanks returns an error if the sorted files of a model are of jobs with different numbers of ranks, or
-// if two of them are of the same rank.
+// checkRanks returns an error if the sorted files of a model are of jobs with different numbers of
+// ranks, or if two of them are of the same rank.
 func checkRanks(model []Rank) error {
 	for i, r := range model {
 		switch before := model[max(0, i-1)]; {

@@ -36,7 +36,8 @@ func TestRankOf(t *testing.T) {
 	}
 }
 
-// TestRankFiles: which files of a directory hold the model of the ranks, in which order, and which directories have files of more than one save.
+// TestRankFiles: which files of a directory hold the model of the ranks, in which order, and which
+// directories have files of more than one save.
 func TestRankFiles(t *testing.T) {
 	for name, c := range map[string]struct{ files, want []string }{
 		"nothing":             {files: []string{"config.json", "model.safetensors"}},

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestIsState tries the names that transformers and accelerate give to the state of a job, and similar names.
+// TestIsState tries the names that transformers and accelerate give to the state of a job, and
+// similar names.
 func TestIsState(t *testing.T) {
 	for _, name := range []string{
 		"training_args.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "optimizer.bin", "optimizer_1.bin", "scheduler.bin",

@@ -18,7 +18,8 @@ func TestCutVariant(t *testing.T) {
 	}
 }
 
-// TestAmong: Among returns the files and the indexes with these endings, without the variants of a model whose plain files are present.
+// TestAmong: Among returns the files and the indexes with these endings, without the variants of a
+// model whose plain files are present.
 func TestAmong(t *testing.T) {
 	e := Endings{".bin", ".pt"}
 	for _, c := range []struct{ names, files, indexes []string }{

@@ -49,8 +49,8 @@ func (u unpacked) content() (*content, error) {
 	return u.kept, nil
 }
 
-// maxHeldBytes limits the bytes that all contents in this process take together, including those that
-// are being unpacked. A single content may be larger. Tests set it to less.
+// maxHeldBytes limits the bytes that all contents in this process take together, including those
+// that are being unpacked. A single content may be larger. Tests set it to less.
 var maxHeldBytes = int64(256 << 20)
 
 // idle is how long a partly read content is kept after its last read, if another content needs the

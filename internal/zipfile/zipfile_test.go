@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the test.
+// must returns v. It panics if err is not nil, so use it only for calls that cannot fail in the
+// test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -94,7 +95,8 @@ func TestMembers(t *testing.T) {
 	require.EqualError(t, err, `zip member "a" has 4000 bytes, more than 3999`)
 }
 
-// TestContent: a compressed member is unpacked once, however often it is read, until other contents need its room. An error is not cached.
+// TestContent: a compressed member is unpacked once, however often it is read, until other contents
+// need its room. An error is not cached.
 func TestContent(t *testing.T) {
 	defer func(n int64) { maxHeldBytes = n }(maxHeldBytes)
 	maxHeldBytes = 11
@@ -131,7 +133,8 @@ func TestContent(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 3, "b": 2, "c": 2}, unpacked)
 }
 
-// TestRefused: an archive is refused if its members overlap or extend beyond the file, or if their sizes differ from those that it claims.
+// TestRefused: an archive is refused if its members overlap or extend beyond the file, or if their
+// sizes differ from those that it claims.
 func TestRefused(t *testing.T) {
 	good, packed := stored("a", "1234"), deflated(t, "a", "1234")
 	for name, test := range map[string]struct {
@@ -158,7 +161,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// secondAt returns an archive with the members a and b. Its directory claims that b is at byte start.
+// secondAt returns an archive with the members a and b. Its directory claims that b is at byte
+// start.
 func secondAt(t *testing.T, start uint32) []byte {
 	data := archive(t, stored("a", "1234"), stored("b", "1234"))
 	entry := bytes.LastIndex(data, []byte("PK\x01\x02"))
@@ -166,7 +170,8 @@ func secondAt(t *testing.T, start uint32) []byte {
 	return data
 }
 
-// TestLyingContent: if the content of a compressed member has another size or another checksum than its entry, reading it is an error.
+// TestLyingContent: if the content of a compressed member has another size or another checksum than
+// its entry, reading it is an error.
 func TestLyingContent(t *testing.T) {
 	long := strings.Repeat("text", 100_000)
 	for name, m := range map[string]raw{
@@ -186,7 +191,8 @@ func TestLyingContent(t *testing.T) {
 	}
 }
 
-// A sparse is a file that stores only its start and its end. The bytes between them, which are written in long blocks, are zeros.
+// A sparse is a file that stores only its start and its end. The bytes between them, which are
+// written in long blocks, are zeros.
 type sparse struct {
 	start, end []byte
 	size       int64
@@ -243,7 +249,8 @@ func TestHolds(t *testing.T) {
 	require.False(t, Holds(bytes.NewReader(data), int64(len(data)), "c"))
 }
 
-// TestCheckUnpack: a member that is packed much better than weights can be is not unpacked into memory.
+// TestCheckUnpack: a member that is packed much better than weights can be is not unpacked into
+// memory.
 func TestCheckUnpack(t *testing.T) {
 	for _, test := range []struct {
 		size, packed uint64
@@ -270,7 +277,8 @@ func (c *counting) ReadAt(p []byte, off int64) (int, error) {
 	return c.Reader.ReadAt(p, off)
 }
 
-// TestLocate: opening an archive of many members reads only its directory. Locate reads only the headers of the given members.
+// TestLocate: opening an archive of many members reads only its directory. Locate reads only the
+// headers of the given members.
 func TestLocate(t *testing.T) {
 	members := []raw{stored("used", "1234")}
 	for i := range 5000 {
@@ -295,8 +303,8 @@ func TestOverlapUnlocated(t *testing.T) {
 	require.ErrorContains(t, a.Locate(a.Members[:1], inTurn), `zip members "a" and "b" overlap`)
 }
 
-// TestOneBudget: the contents of two archives, including those that are being unpacked, never take more memory than the common budget. Members that
-// are read in turns are unpacked only once each.
+// TestOneBudget: the contents of two archives, including those that are being unpacked, never take
+// more memory than the common budget. Members that are read in turns are unpacked only once each.
 func TestOneBudget(t *testing.T) {
 	const size, budget, parts = 1 << 16, 2<<16 + 1000, 16 // has some room for contents of other tests
 	defer func(n int64, d time.Duration) { maxHeldBytes, idle = n, d }(maxHeldBytes, idle)
@@ -333,7 +341,8 @@ func TestOneBudget(t *testing.T) {
 	require.Len(t, unpacked, 6)
 }
 
-// TestContentIsGarbage: the contents of an archive that is no longer used do not count in the budget.
+// TestContentIsGarbage: the contents of an archive that is no longer used do not count in the
+// budget.
 func TestContentIsGarbage(t *testing.T) {
 	before := func() int64 { held.mu.Lock(); defer held.mu.Unlock(); return held.size }
 	unused := func() bool { runtime.GC(); return before() == 0 }
@@ -360,8 +369,8 @@ func TestLargeDirectory(t *testing.T) {
 	require.ErrorContains(t, err, "reading the zip directory: it has more than 16777216 bytes")
 }
 
-// TestTwoEnds: an archive is refused if its 64-bit end record gives another directory than its end record, because Python and PyTorch read the
-// former. An archive whose records agree is read.
+// TestTwoEnds: an archive is refused if its 64-bit end record gives another directory than its end
+// record, because Python and PyTorch read the former. An archive whose records agree is read.
 func TestTwoEnds(t *testing.T) {
 	data := archive(t, stored("a", "1234"))
 	end := data[len(data)-22:]
