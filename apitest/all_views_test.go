@@ -172,7 +172,8 @@ func (v *allViews) transposes(a array) (all []viewOp) {
 	return all
 }
 
-// reshapes has all shapes of as many elements, up to viewRank; of none, some.
+// reshapes returns a Reshape to each shape that has as many elements as a and at most viewRank
+// dimensions. If a has no elements, there is no end of such shapes, and it uses four.
 func (v *allViews) reshapes(a array) (all []viewOp) {
 	n := len(a.codes)
 	shapes := [][]int{{n}}
@@ -497,7 +498,7 @@ func TestAllViews(t *testing.T) {
 	}
 }
 
-// TestAllViewsCount: there are as many expressions as doc/testing.md says.
+// TestAllViewsCount: the number of expressions is the one in doc/testing.md.
 func TestAllViewsCount(t *testing.T) {
 	if testing.Short() || testplatform.RaceEnabled {
 		t.Skip("counting takes several seconds")

@@ -29,10 +29,10 @@ func (e ending) Open(string) (fs.File, error)      { e.end(); return nil, errors
 
 var endings = []ending{{"panic", func() { panic("boom") }}, {"Goexit", runtime.Goexit}}
 
-// requireEnds calls f, whose callback ends, on a goroutine of its own. The panic
-// arrives there, or the goroutine ends, or f returns an error: a func of a computed
-// tensor, and a callback on another goroutine that calls runtime.Goexit. Memory
-// faults are fatal again afterwards.
+// requireEnds calls f on a new goroutine. A callback of f panics or calls runtime.Goexit. Then f
+// does the same on that goroutine, or returns an error. It returns an error if the callback is the
+// func of a computed tensor, or if the callback called runtime.Goexit on a goroutine other than that
+// of f. Afterwards, memory faults are fatal again.
 func requireEnds(t *testing.T, e ending, f func() error) {
 	t.Helper()
 	var err error
@@ -58,7 +58,8 @@ func requireEnds(t *testing.T, e ending, f func() error) {
 	}
 }
 
-// requireSoon calls f on a goroutine of its own and waits for it, unless it hangs.
+// requireSoon calls f on a new goroutine, and fails the test if f has not returned after five
+// minutes.
 func requireSoon(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

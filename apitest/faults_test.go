@@ -75,10 +75,10 @@ func trialOps(files int) map[string]int {
 	return map[string]int{"tmpfile": 1 + files, "fstat": 1 + files, "link": 1, "remove": 1, "close": 1 + files}
 }
 
-// TestEveryFault fails each operation of a save in turn. The target is as it was or,
-// if the error says so, the new one. No temporary file is left and nothing is open.
-// A power cut after the failure leaves one generation, too. The next save succeeds,
-// and a power cut after it leaves that.
+// TestEveryFault makes each operation of a save fail in turn. The target is then as it was or, if
+// the error says so, the new one. No temporary file is left, and no file is open. A power cut after
+// the failure also leaves one whole generation. The next save succeeds, and a power cut after it
+// leaves what it saved.
 func TestEveryFault(t *testing.T) {
 	onAllDisks(func(first, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)

@@ -63,8 +63,8 @@ func withoutStems(names []string) []string {
 	return names
 }
 
-// TestReplaceShards saves to one folder again and again, in as many shards and in
-// other numbers of them, and lists what is left. No name of a shard comes twice.
+// TestReplaceShards saves to one folder several times, with the same and with different numbers of
+// shards, and lists the files after each save. No two saves use the same name for a shard.
 func TestReplaceShards(t *testing.T) {
 	dir := t.TempDir()
 	var used []string
@@ -104,7 +104,7 @@ func TestCreateWritesTheSame(t *testing.T) {
 	}
 }
 
-// TestTwoSaversAtOnce lets the second start in the middle of the first: it is refused.
+// TestTwoSaversAtOnce: a save to a folder to which another save is writing is refused.
 func TestTwoSaversAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	var second error

@@ -100,7 +100,7 @@ func TestContiguous(t *testing.T) {
 	require.Equal(t, heads, must(Concat(1, columns(0, 1), columns(1, 3))))
 }
 
-// TestReaderFaults checks what the error says of a reader that fails.
+// TestReaderFaults checks the text of the error when a reader fails.
 func TestReaderFaults(t *testing.T) {
 	for _, c := range []struct {
 		rule string

@@ -285,7 +285,7 @@ func (x twin) convert(t testing.TB, d DType) twin {
 	return to
 }
 
-// requireShape compares what the tensor says of itself.
+// requireShape compares the dtype, the shape and the sizes of the tensor with those of its twin.
 func (x twin) requireShape(t testing.TB) {
 	t.Helper()
 	require.Equal(t, x.dtype, x.DType(), x.steps)
