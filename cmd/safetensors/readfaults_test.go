@@ -198,9 +198,26 @@ func renew(t *testing.T) {
 	write(t, "w/one.safetensors", string(must(os.ReadFile("a.safetensors"))))
 }
 
+// requireClosed checks that this process has no file of the working directory open or mapped. Only Linux
+// lists them.
+func requireClosed(t *testing.T, where string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	dir := must(os.Getwd()) + "/"
+	for _, fd := range must(os.ReadDir("/proc/self/fd")) {
+		name, _ := os.Readlink("/proc/self/fd/" + fd.Name()) // the one that listed the directory is closed
+		require.False(t, strings.HasPrefix(name, dir), "%s: %s is open", where, name)
+	}
+	for line := range strings.Lines(string(must(os.ReadFile("/proc/self/maps")))) {
+		require.NotContains(t, line, dir, "%s: a file is still mapped", where)
+	}
+}
+
 // TestEveryRead makes each operation of reading fail in turn, and then each with all that follow,
 // under every verb that reads, of all kinds of sources. The verb exits with 1 and names the error,
-// since an answer needs all that was to be read, and what it would replace is as it was.
+// since an answer needs all that was to be read, and what it would replace is as it was. No file stays open.
 func TestEveryRead(t *testing.T) {
 	writeReadings(t)
 	for _, r := range readings() {
@@ -209,6 +226,7 @@ func TestEveryRead(t *testing.T) {
 		whole := new(readFault)
 		got := runsThrough(whole, args)
 		require.Zero(t, got.code, "%s: %s", r.line, got.stderr)
+		requireClosed(t, r.line)
 		for _, forEver := range []bool{false, true} {
 			if forEver && testing.Short() {
 				break
@@ -230,6 +248,7 @@ func TestEveryRead(t *testing.T) {
 				require.Equal(t, want, got.code, where)
 				require.Contains(t, got.stdout+got.stderr, errInjected.Error(), where)
 				requireUntouched(t, r, before, where)
+				requireClosed(t, where)
 			}
 		}
 	}
