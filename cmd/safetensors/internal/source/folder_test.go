@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,21 +87,60 @@ func TestFolderOfARepository(t *testing.T) {
 	require.Equal(t, "{}", string(must(c.Folder.ReadFile("config.json"))))
 }
 
-// TestLayoutCapitals: shards whose names differ in capitals only are one file on some systems,
-// so that they get other names.
-func TestLayoutCapitals(t *testing.T) {
-	for second, plain := range map[string]bool{"b.safetensors": true, "A.safetensors": false} {
-		fsys := fstest.MapFS{"model.safetensors.index.json": {Data: fmt.Appendf(nil, `{"weight_map":{"x":"a.safetensors","y":%q}}`, second)}}
-		opened := []storage.File{{Name: "model.safetensors.index.json"}}
-		for tensor, name := range map[string]string{"x": "a.safetensors", "y": second} {
-			var file bytes.Buffer
-			require.NoError(t, safetensors.Write(&file, map[string]safetensors.Tensor{tensor: must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))}, nil))
-			fsys[name] = &fstest.MapFile{Data: file.Bytes()}
-			opened = append(opened, storage.File{Name: name})
+// TestLayouts: a layout names the file of each tensor, the index, and the files that were read, but not those that were opened
+// as a trial. It is plain if copies of these files under the same names are the same checkpoint: not if an index has an unusual
+// name, or has model.safetensors beside it, and not if the names of two shards differ in capitals only, since they are one file
+// on some systems.
+func TestLayouts(t *testing.T) {
+	const index = "model.safetensors.index.json"
+	type shards = map[string]string // by tensor
+	for name, c := range map[string]struct {
+		open   string
+		shards shards
+		opened []string
+		want   *Layout // without Shards, which are the same
+		files  []string
+	}{
+		"one file":                {".", shards{"x": "model.safetensors"}, []string{"model.safetensors"}, &Layout{Plain: true}, []string{"model.safetensors"}},
+		"one with another name":   {".", shards{"x": "adapter_model.safetensors"}, []string{"adapter_model.safetensors"}, &Layout{Plain: true}, []string{"adapter_model.safetensors"}},
+		"a trial":                 {".", shards{"x": "model.safetensors"}, []string{"a.json", "model.safetensors"}, &Layout{Plain: true}, []string{"model.safetensors"}},
+		"two shards":              {".", shards{"x": "a.safetensors", "y": "b.safetensors"}, []string{"a.safetensors", "b.safetensors", index}, &Layout{Index: index, Plain: true}, []string{"a.safetensors", "b.safetensors", index}},
+		"capitals":                {".", shards{"x": "a.safetensors", "y": "A.safetensors"}, []string{"A.safetensors", "a.safetensors", index}, &Layout{Index: index}, []string{"A.safetensors", "a.safetensors", index}},
+		"a shard with their name": {".", shards{"x": "model.safetensors", "y": "b.safetensors"}, []string{"b.safetensors", "model.safetensors", index}, &Layout{Index: index}, []string{"b.safetensors", "model.safetensors", index}},
+		"an index of another name": {"weights.index.json", shards{"x": "a.safetensors", "y": "b.safetensors"}, []string{"a.safetensors", "b.safetensors", "weights.index.json"},
+			&Layout{}, []string{"a.safetensors", "b.safetensors"}},
+		"an unknown shard": {".", shards{"x": "a.safetensors", "y": "b.safetensors"}, []string{"a.safetensors", index}, nil, nil},
+	} {
+		fsys := fstest.MapFS{}
+		for tensor, file := range c.shards {
+			var data bytes.Buffer
+			require.NoError(t, safetensors.Write(&data, map[string]safetensors.Tensor{tensor: must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))}, nil))
+			fsys[file] = &fstest.MapFile{Data: data.Bytes()}
 		}
-		f, err := safetensors.OpenFS(fsys, ".")
-		require.NoError(t, err)
-		require.Equal(t, plain, layoutOf(f, ".", opened).Plain)
+		root := "."
+		if len(c.shards) > 1 {
+			root = index
+			fsys[index] = &fstest.MapFile{Data: must(json.Marshal(map[string]shards{"weight_map": c.shards}))}
+		}
+		f, err := safetensors.OpenFS(fsys, root)
+		require.NoError(t, err, name)
+		var opened []storage.File
+		for _, file := range c.opened {
+			opened = append(opened, storage.File{Name: file})
+		}
+		got := layoutOf(f, c.open, opened)
+		if c.want == nil {
+			require.Nil(t, got, name)
+			continue
+		}
+		require.Equal(t, c.shards, got.Shards, name)
+		require.Equal(t, c.want.Index, got.Index, name)
+		require.Equal(t, c.want.Plain, got.Plain, name)
+		var files []string
+		for _, file := range got.Files {
+			files = append(files, file.Name)
+		}
+		require.Equal(t, c.files, files, name)
 	}
 }
 

@@ -1,13 +1,20 @@
 package storage
 
 import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"testing/iotest"
 
+	"github.com/gosafetensors/safetensors/hub"
 	"github.com/stretchr/testify/require"
 )
 
@@ -114,5 +121,98 @@ func TestShown(t *testing.T) {
 		"-":                                      "-",
 	} {
 		require.Equal(t, want, Shown(name))
+	}
+}
+
+// A seekable has the methods of a file that can be read from any place.
+type seekable struct{ *strings.Reader }
+
+func (seekable) Close() error { return nil }
+
+// TestCopyFrom: a file is copied from any offset to its end. A file that has become shorter or longer, or that can only be read
+// from its start, is an error.
+func TestCopyFrom(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		open     func() (io.ReadCloser, error)
+		size     int64
+		off      int64
+		want     string
+		mismatch string
+	}{
+		"all":             {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abcdef")}, nil }, 6, 0, "abcdef", ""},
+		"the rest":        {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abcdef")}, nil }, 6, 2, "cdef", ""},
+		"one byte":        {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abcdef")}, nil }, 6, 5, "f", ""},
+		"nothing":         {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abcdef")}, nil }, 6, 6, "", ""},
+		"of unknown size": {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abcdef")}, nil }, -1, 0, "abcdef", ""},
+		"shorter, all":    {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abc")}, nil }, 6, 0, "abc", "x has changed since it was opened: 3 bytes, was 6 bytes"},
+		"longer, all":     {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abc")}, nil }, 2, 0, "abc", "x has changed since it was opened: 3 bytes, was 2 bytes"},
+		"empty":           {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abc")}, nil }, 0, 0, "abc", "x has changed since it was opened: 3 bytes, was 0 bytes"},
+		"shorter":         {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abc")}, nil }, 6, 2, "c", "x has changed since it was opened: 3 bytes, was 6 bytes"},
+		"from its start":  {func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("abcdef")), nil }, 6, 0, "abcdef", ""},
+		"from its start only": {func() (io.ReadCloser, error) {
+			return io.NopCloser(io.LimitReader(strings.NewReader("abcdef"), 6)), nil
+		}, 6, 1, "", "x can only be read from its start"},
+		"fails":            {func() (io.ReadCloser, error) { return nil, broken }, 6, 0, "", "broken"},
+		"fails in between": {func() (io.ReadCloser, error) { return nil, broken }, 6, 1, "", "broken"},
+		"ends with an error": {func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(broken))), nil
+		}, 6, 0, "ab", "broken"},
+	} {
+		var got strings.Builder
+		err := File{Name: "x", Size: c.size, Open: c.open}.CopyFrom(&got, c.off)
+		require.Equal(t, c.want, got.String(), name)
+		if c.mismatch == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.EqualError(t, err, c.mismatch, name)
+		}
+	}
+}
+
+// TestContent: what identifies the content of a remote file is the sum of the hub, or an ETag that is not weak. Dates and the
+// times of local files do not.
+func TestContent(t *testing.T) {
+	for want, f := range map[string]File{
+		"6162":    {Hub: &HubFile{sum: []byte("ab")}, Tag: `"v1"`, Size: 1},
+		`"v1"`:    {Tag: `"v1"`},
+		"0x8D":    {Tag: "0x8D", Size: 1},
+		"weak":    {Tag: `W/"v1"`, Size: 1},
+		"a date":  {Tag: "Tue, 01 Jan 2030 00:00:00 GMT", Size: 1},
+		"a path":  {Tag: `"v1"`, Path: "x", Size: 1},
+		"no size": {Tag: `"v1"`, Size: -1},
+	} {
+		if strings.Contains(want, " ") || want == "weak" {
+			want = ""
+		}
+		require.Equal(t, want, f.Content())
+	}
+}
+
+// TestHubFile: the hub lists SHA-256 sums for large files, and the SHA-1 or SHA-256 of git blobs for others. Any other sum is
+// refused.
+func TestHubFile(t *testing.T) {
+	sha1, sha256 := strings.Repeat("a1", 20), strings.Repeat("b2", 32)
+	for _, c := range []struct {
+		info hub.FileInfo
+		git  bool
+		hash string // of three bytes abc, in hexadecimal
+	}{
+		{hub.FileInfo{SHA256: sha256}, false, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+		{hub.FileInfo{SHA256: sha256, BlobID: sha1}, false, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+		{hub.FileInfo{BlobID: sha1}, true, "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f"},
+		{hub.FileInfo{BlobID: sha256}, true, "c1cf6e465077930e88dc5136641d402f72a229ddd996f627d60e9639eaba35a6"},
+	} {
+		f, err := hubFile(c.info)
+		require.NoError(t, err)
+		require.Equal(t, c.git, f.git)
+		h := f.Hash(3)
+		io.WriteString(h, "abc")
+		require.Equal(t, c.hash, hex.EncodeToString(h.Sum(nil)))
+	}
+	for _, info := range []hub.FileInfo{{}, {SHA256: sha1}, {SHA256: "b2"}, {BlobID: "b2"}, {SHA256: strings.Repeat("zz", 32)}, {BlobID: sha1 + "b2"}} {
+		info.Name = "x"
+		_, err := hubFile(info)
+		require.EqualError(t, err, fmt.Sprintf("the hub gives \"x\" the sum %q", cmp.Or(info.SHA256, info.BlobID)))
 	}
 }
