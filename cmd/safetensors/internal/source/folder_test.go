@@ -109,6 +109,8 @@ func TestLayouts(t *testing.T) {
 		"a shard with their name": {".", shards{"x": "model.safetensors", "y": "b.safetensors"}, []string{"b.safetensors", "model.safetensors", index}, &Layout{Index: index}, []string{"b.safetensors", "model.safetensors", index}},
 		"an index of another name": {"weights.index.json", shards{"x": "a.safetensors", "y": "b.safetensors"}, []string{"a.safetensors", "b.safetensors", "weights.index.json"},
 			&Layout{}, []string{"a.safetensors", "b.safetensors"}},
+		"of PyTorch": {".", shards{"x": "a.bin", "y": "b.bin"}, []string{"a.bin", "b.bin", "pytorch_model.bin.index.json"},
+			&Layout{Index: "pytorch_model.bin.index.json"}, []string{"a.bin", "b.bin", "pytorch_model.bin.index.json"}},
 		"an unknown shard": {".", shards{"x": "a.safetensors", "y": "b.safetensors"}, []string{"a.safetensors", index}, nil, nil},
 	} {
 		fsys := fstest.MapFS{}

@@ -120,7 +120,7 @@ func (f File) CopyFrom(w io.Writer, off int64) error {
 		return fmt.Errorf("%s can only be read from its start", f.Name)
 	}
 	const block = 8 << 20
-	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{io.NewSectionReader(at, off, f.Size-off)}, make([]byte, min(block, max(f.Size-off, 1))))
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{io.NewSectionReader(at, off, f.Size-off)}, make([]byte, block))
 	if err == nil && n != f.Size-off {
 		err = fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, off+n, f.Size)
 	}

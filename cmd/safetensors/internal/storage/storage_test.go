@@ -149,6 +149,7 @@ func TestCopyFrom(t *testing.T) {
 		"longer, all":     {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abc")}, nil }, 2, 0, "abc", "x has changed since it was opened: 3 bytes, was 2 bytes"},
 		"empty":           {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abc")}, nil }, 0, 0, "abc", "x has changed since it was opened: 3 bytes, was 0 bytes"},
 		"shorter":         {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abc")}, nil }, 6, 2, "c", "x has changed since it was opened: 3 bytes, was 6 bytes"},
+		"longer":          {func() (io.ReadCloser, error) { return seekable{strings.NewReader("abcdef")}, nil }, 4, 2, "cd", ""}, // its tag tells
 		"from its start":  {func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("abcdef")), nil }, 6, 0, "abcdef", ""},
 		"from its start only": {func() (io.ReadCloser, error) {
 			return io.NopCloser(io.LimitReader(strings.NewReader("abcdef"), 6)), nil
