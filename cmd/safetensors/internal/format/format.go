@@ -134,10 +134,7 @@ func openTorch(r io.ReaderAt, size int64, key string) (*Contents, error) {
 func Of(r io.ReaderAt, size int64, name string) (*Format, error) {
 	content := &reader{ReaderAt: r}
 	for _, f := range Table {
-		if f.Recognizes == nil {
-			continue
-		}
-		recognized := f.Recognizes(content, size)
+		recognized := f.Recognizes != nil && f.Recognizes(content, size)
 		if content.err != nil {
 			return nil, content.err
 		}
