@@ -49,6 +49,7 @@ type command struct {
 	args   []string // the command line
 	begun  bool     // whether the command line was accepted
 	noVerb error    // error for the verb of a command line that asks for help
+	seams  seams
 }
 
 // interruptible returns a context that ends with the first signal that asks the program to end. The
@@ -196,11 +197,18 @@ func (c *command) print(found any, text func()) error {
 
 // progress shows how many of total bytes are read, until stop is called.
 func (c *command) progress(title string, total int64) (stop func()) {
-	if c.quiet {
-		return func() {}
-	}
 	before := c.opener.BytesRead()
-	return term.Progress(c.stderr, title, total, func() int64 { return c.opener.BytesRead() - before })
+	read := func() int64 { return c.opener.BytesRead() - before }
+	end := func() {}
+	if !c.quiet {
+		end = term.Progress(c.stderr, title, total, read)
+	}
+	return func() {
+		end()
+		if c.seams.progressed != nil {
+			c.seams.progressed(title, total, read())
+		}
+	}
 }
 
 func (c *command) printMetadata(metadata map[string]string) {

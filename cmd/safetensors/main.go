@@ -37,16 +37,24 @@ func limitGarbage() {
 
 // run executes a command line and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return runThrough(nil, args, stdin, stdout, stderr)
+	return seams{}.run(args, stdin, stdout, stderr)
 }
 
-// runThrough is like run, but also sets the field Through of the storage.Session. Tests use it to
-// inject faults into file systems.
-func runThrough(through func(fs.FS) fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// seams are funcs that tests set. Each may be nil.
+type seams struct {
+	// through is the field Through of the storage.Session, which injects faults into file systems.
+	through func(fs.FS) fs.FS
+
+	// progressed is called at the end of work whose progress is shown, with the total number of bytes
+	// that was announced, and the number of bytes that were read.
+	progressed func(title string, total, read int64)
+}
+
+func (s seams) run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := interruptible()
 	defer stop()
-	c := &command{ctx: ctx, args: args, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
-	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: through}, Stdin: stdin, Note: func(text string) {
+	c := &command{ctx: ctx, args: args, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr, seams: s}
+	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: s.through}, Stdin: stdin, Note: func(text string) {
 		fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text))
 	}}
 	root := c.root()

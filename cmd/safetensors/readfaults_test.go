@@ -119,7 +119,7 @@ func (f faultyRanges) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 // runsThrough runs the command in this process with a fault.
 func runsThrough(f *readFault, args []string) result {
 	var out, errs bytes.Buffer
-	code := runThrough(f.through, args, new(bytes.Reader), &out, &errs)
+	code := seams{through: f.through}.run(args, new(bytes.Reader), &out, &errs)
 	return result{out.String(), errs.String(), code}
 }
 
