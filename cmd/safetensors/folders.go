@@ -160,10 +160,7 @@ func (c *command) found(file storage.File, path string) (bool, error) {
 	}
 	there := storage.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
 		f, _, err := osfile.OpenRegular(path)
-		if err != nil {
-			return nil, err
-		}
-		return c.opener.Meter(f), nil
+		return c.opener.Meter(f), err
 	}}
 	if file.Hub != nil {
 		sums, err := c.hashFiles([]storage.File{there}, 0, func(storage.File) hash.Hash { return file.Hub.Hash(file.Size) })

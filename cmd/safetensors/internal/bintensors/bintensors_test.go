@@ -334,3 +334,24 @@ func FuzzBintensors(f *testing.F) {
 	}
 	f.Fuzz(readAll)
 }
+
+// TestNumbers: each number has one spelling, the shortest one, at all limits between two lengths.
+func TestNumbers(t *testing.T) {
+	for n, spelled := range map[int64]string{
+		0: "\x00", 1: "\x01", mark16 - 1: "\xfa", mark16: "\xfb\xfb\x00", mark16 + 1: "\xfb\xfc\x00",
+		1<<16 - 1: "\xfb\xff\xff", 1 << 16: "\xfc\x00\x00\x01\x00", 1 << 31: "\xfc\x00\x00\x00\x80", 1<<32 - 1: "\xfc\xff\xff\xff\xff",
+		1 << 32: "\xfd\x00\x00\x00\x00\x01\x00\x00\x00", math.MaxInt64: "\xfd\xff\xff\xff\xff\xff\xff\xff\x7f",
+	} {
+		require.Equal(t, spelled, string(appendNumber(nil, n)), "%d", n)
+		d := &decoder{rest: []byte(spelled + "x")}
+		require.EqualValues(t, n, d.number())
+		require.Equal(t, "x", string(d.rest))
+		require.Panics(t, func() { (&decoder{rest: []byte(spelled[:len(spelled)-1])}).number() }, "%d is cut short", n)
+	}
+	for _, long := range []string{
+		"\xfb\x00\x00", "\xfb\xfa\x00", "\xfc\x00\x00\x00\x00", "\xfc\xff\xff\x00\x00", "\xfd\x00\x00\x00\x00\x00\x00\x00\x00", "\xfd\xff\xff\xff\xff\x00\x00\x00\x00",
+		"\xfe\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00", "\xff",
+	} {
+		require.Panics(t, func() { (&decoder{rest: []byte(long)}).number() }, "%q", long)
+	}
+}

@@ -1,9 +1,11 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
 	"crypto/md5"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/require"
 )
@@ -187,4 +190,88 @@ func TestCompleteTwice(t *testing.T) {
 		require.NoError(t, u.part(t.Context(), 0, []byte("body")))
 		require.Equal(t, want, u.complete(t.Context(), 1) == nil)
 	}
+}
+
+// TestPauses: the longest possible pause doubles with each try, up to a limit, and each pause is at least half of that.
+func TestPauses(t *testing.T) {
+	longest := firstPause
+	for failed := 1; failed <= 12; failed++ {
+		least, most := time.Duration(1<<62), time.Duration(0)
+		for range 2000 {
+			d := pause(failed, nil)
+			least, most = min(least, d), max(most, d)
+		}
+		require.GreaterOrEqual(t, least, longest/2, "%d", failed)
+		require.Less(t, most, longest, "%d", failed)
+		require.Greater(t, most, longest*7/10, "%d", failed)
+		require.Less(t, least, longest*6/10, "%d", failed)
+		longest = min(2*longest, firstPause<<7, longestPause)
+	}
+	for asked, want := range map[string]time.Duration{"59": 59 * time.Second, "60": time.Minute, "61": time.Minute} {
+		require.Equal(t, want, pause(1, http.Header{"Retry-After": {asked}}))
+	}
+}
+
+// TestLongAnswers: an answer of exactly the limit is read, and a longer one is not. Of a longer refusal only the status counts.
+func TestLongAnswers(t *testing.T) {
+	for _, c := range []struct {
+		status, size, limit int
+		object              bool
+	}{
+		{200, longestAnswer, longestAnswer, false}, {299, 9, longestAnswer, false}, {300, longestRefusal, longestRefusal, false}, {403, longestRefusal, longestRefusal, true},
+	} {
+		for more := range 2 {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(c.status)
+				w.Write(bytes.Repeat([]byte("x"), c.size+more))
+			}))
+			r := must(http.NewRequest(http.MethodGet, server.URL, nil))
+			if c.object {
+				r.Header.Set("Range", "bytes=0-1")
+			}
+			resp, err := bounded{http.DefaultTransport}.RoundTrip(r)
+			switch {
+			case c.size+more <= c.limit:
+				require.NoError(t, err)
+				require.Len(t, must(io.ReadAll(resp.Body)), c.size+more, "%d", c.status)
+			case c.status < 300:
+				require.ErrorContains(t, err, "the answer is longer than 8 MiB")
+			default:
+				require.NoError(t, err)
+				require.Empty(t, must(io.ReadAll(resp.Body)))
+			}
+			server.Close()
+		}
+	}
+}
+
+// TestAsGoogle: Google's store gets no headers that only Amazon knows, and all others.
+func TestAsGoogle(t *testing.T) {
+	var got http.Header
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got = r.Header }))
+	t.Cleanup(server.Close)
+	r := must(http.NewRequest(http.MethodGet, server.URL+"/x?x-id=GetObject&y=1", nil))
+	for _, name := range []string{"X-Amz-Date", "X-Amz-Content-Sha256", "Amz-Sdk-Request", "Amz-Sdk-Invocation-Id", "X-Other", "Range"} {
+		r.Header.Set(name, "1")
+	}
+	r.Header.Set("If-None-Match", "*")
+	resp, err := asGoogle{http.DefaultTransport}.RoundTrip(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+	for name := range got {
+		require.NotContains(t, name, "Amz")
+	}
+	require.Equal(t, "1", got.Get("X-Other"))
+	require.Equal(t, "1", got.Get("Range"))
+	require.Empty(t, got.Get("If-None-Match"))
+	require.Equal(t, "0", got.Get("X-Goog-If-Generation-Match"))
+	require.Equal(t, "1", r.Header.Get("X-Amz-Date"), "the request of the caller is as it was")
+}
+
+// TestLoginErrors: without an answer nobody is logged in; otherwise the status says why.
+func TestLoginErrors(t *testing.T) {
+	for status, want := range map[int]string{0: "nobody is logged in: code", 1: "the login failed: 1 : code", 401: "the login failed: 401 Unauthorized: code"} {
+		require.EqualError(t, loginError(status, "code", errors.New("x")), want)
+	}
+	require.ErrorContains(t, refused(&azidentity.AuthenticationFailedError{}), "nobody is logged in: ")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -120,5 +121,31 @@ func TestFailingCount(t *testing.T) {
 		require.NoError(t, err)
 		_, err = safetensors.Append[byte](nil, to)
 		require.ErrorIs(t, err, failure, d)
+	}
+}
+
+// TestCountPlaces compares count with countEach for a single code at each place, of either sign, and for codes next to it.
+func TestCountPlaces(t *testing.T) {
+	for _, code := range []string{"\x7e", "\x7c", "\x00\x7c", "\x80\x7f", "\x00\x00\x80\x7f"} {
+		size := len(code)
+		for n := 0; n <= 96; n += size {
+			for at := 0; at < n; at += size {
+				for _, sign := range []byte{0, 0x80} {
+					codes := make([]byte, n)
+					copy(codes[at:], code)
+					codes[at+size-1] |= sign
+					require.EqualValues(t, 1, count(codes, code), "%x at %d of %d", code, at, n)
+					require.EqualValues(t, 1, countEach(codes, code))
+					for k := range size { // a neighbor of the code in each byte
+						for _, change := range []byte{1, 0xff} {
+							other := bytes.Clone(codes)
+							other[at+k] += change
+							require.Equal(t, countEach(other, code), count(other, code), "%x at %d of %d", other[at:at+size], at, n)
+						}
+					}
+				}
+			}
+			require.EqualValues(t, n/size, count([]byte(strings.Repeat(code, n/size)), code))
+		}
 	}
 }
