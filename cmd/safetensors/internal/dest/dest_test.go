@@ -279,3 +279,61 @@ func TestParseTerminal(t *testing.T) {
 	require.ErrorAs(t, err, new(UsageError))
 	require.ErrorContains(t, err, "standard output is a terminal")
 }
+
+// TestAlmost: an ending that looks like a misspelt one of a file is not taken for a part of the name of a folder.
+func TestAlmost(t *testing.T) {
+	for name, want := range map[string]string{
+		"x.safetensor": "x.safetensors", "x.safetenors": "x.safetensors", "x.SafeTensrs": "x.safetensors", "x.saftensor": "x.safetensors", "x.safensor": "",
+		"x.npx": "x.npz", "x.NPY": "x.npz", "x.npyz": "x.npz", "x.mpy": "", "x.np": "", "x.nz": "", "x": "", "x.": "", "llama-3.1": "", "a.b/x": "",
+	} {
+		require.Equal(t, want, almost(name), name)
+	}
+}
+
+// TestReplaced: a link to a regular file is followed, and any other link is an error of all that write to its name.
+func TestReplaced(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.Mkdir(at("folder"), 0o777))
+	require.NoError(t, os.WriteFile(at("file"), []byte("old"), 0o666))
+	for link, target := range map[string]string{"to file": "file", "to link": "to file", "to folder": "folder", "dangling": "none", "round": "round", "to blob": "../../blobs/" + strings.Repeat("a1", 32)} {
+		if err := os.Symlink(filepath.FromSlash(target), at(link)); err != nil {
+			t.Skip(err)
+		}
+	}
+	real := must(filepath.EvalSymlinks(dir))
+	for name, want := range map[string]string{"file": at("file"), "new": at("new"), "folder": at("folder"), "to file": filepath.Join(real, "file"), "to link": filepath.Join(real, "file")} {
+		require.Equal(t, want, must(Replaced(at(name))), name)
+	}
+	for name, want := range map[string]string{
+		"to folder": "which is not a regular file", "dangling": "a symbolic link to a file that does not exist", "to blob": "a link to a file in the cache of a hub", "round": "",
+	} {
+		_, err := Replaced(at(name))
+		require.ErrorContains(t, err, want)
+		require.EqualError(t, single{name: at(name), format: format.Safetensors}.Write(checkpoint("x"), nil), err.Error())
+		require.EqualError(t, single{name: at(name), format: format.ByName("x.npz")}.Write(checkpoint("x"), nil), err.Error())
+		require.EqualError(t, WriteFile(at(name), Writing(nil)), err.Error())
+	}
+	require.NoError(t, WriteFile(at("to link"), Writing([]byte("new"))))
+	require.Equal(t, "new", string(must(os.ReadFile(at("file")))))
+	require.NoError(t, single{name: at("to file"), format: format.Safetensors}.Write(checkpoint("x"), nil))
+	require.NotEqual(t, "new", string(must(os.ReadFile(at("file")))))
+	require.True(t, must(os.Lstat(at("to file"))).Mode()&fs.ModeSymlink != 0)
+	require.Len(t, must(os.ReadDir(dir)), 8, "no temporary file stays")
+}
+
+// TestEarlierShards: the shards that an index names are replaced with it, whatever their names are; a file that no index names stays.
+func TestEarlierShards(t *testing.T) {
+	to := folder{name: t.TempDir(), maxBytes: 16}
+	require.NoError(t, to.Write(checkpoint("a", "b", "c"), nil))
+	for i, name := range []string{"first.safetensors", "second.safetensors"} {
+		require.NoError(t, os.Rename(to.PathOf([]string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}[i]), to.PathOf(name)))
+	}
+	require.NoError(t, to.Put("model.safetensors.index.json", []byte(`{"weight_map":{"a":"first.safetensors","b":"first.safetensors","c":"second.safetensors"}}`)))
+	require.NoError(t, safetensors.WriteFile(to.PathOf("adapter.safetensors"), checkpoint("x"), nil))
+	require.NoError(t, to.Write(checkpoint("y"), nil))
+	require.Equal(t, []string{"adapter.safetensors", "model.safetensors"}, slices.Sorted(maps.Keys(must(to.Files("", false)))))
+
+	require.Error(t, writeCopy(filepath.Join(to.name, "none", "x"), func(io.Writer) error { return nil }), "the folder is missing")
+	require.ErrorIs(t, writeCopy(to.PathOf("x"), func(io.Writer) error { return errBroken }), errBroken)
+}

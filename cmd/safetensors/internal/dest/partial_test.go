@@ -165,3 +165,33 @@ func TestPartialErrors(t *testing.T) {
 	require.Equal(t, 1, asked, "whether the source is unchanged")
 	require.Equal(t, "content", string(must(os.ReadFile(filepath.Join(dir, "x")))))
 }
+
+// TestNotes: a partial file gets a note with each 16 MiB, and keeps the one that it has after an error if it has at least a MiB.
+func TestNotes(t *testing.T) {
+	for size, stays := range map[int]bool{leastPartial - 1: false, leastPartial: true, noteEvery - 1: true, noteEvery: true, 2*noteEvery + 5: true} {
+		dir := t.TempDir()
+		b := &brokenSource{content: strings.Repeat("0123456789abcde\n", noteEvery/4), end: size}
+		shard := b.shard("v1", false)
+		name := filepath.Join(dir, partialName("x", shard))
+		noted := int64(0)
+		shard.Source.CopyFrom = func(w io.Writer, off int64) error {
+			for at := 0; at < size; {
+				n := min(1<<20, size-at)
+				if _, err := io.WriteString(w, b.content[at:at+n]); err != nil {
+					return err
+				}
+				at += n
+			}
+			noted = readNote(name + ".note.tmp").Size
+			return errPulled
+		}
+		require.ErrorIs(t, folder{name: dir}.WriteShard("x", shard, nil, nil), errPulled)
+		require.EqualValues(t, size/noteEvery*noteEvery, noted, "%d", size)
+		if stays {
+			require.EqualValues(t, size, readNote(name+".note.tmp").Size)
+			require.EqualValues(t, size, must(os.Stat(name)).Size())
+		} else {
+			require.Empty(t, must(os.ReadDir(dir)))
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
@@ -298,6 +299,32 @@ func npy(text, data string) []byte {
 }
 
 const usual = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
+
+// TestTypes has the name of each dtype in NumPy, with its byte order, which elements of one byte do not have.
+func TestTypes(t *testing.T) {
+	got := make(map[string]string)
+	for d := range safetensors.DTypes() {
+		if name := typeOf(d); name != "" {
+			got[d.String()] = name
+		}
+	}
+	require.Equal(t, map[string]string{
+		"BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8",
+		"F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8",
+	}, got)
+}
+
+// TestReadFails: an error of reading the header of an array is not that of a short file.
+func TestReadFails(t *testing.T) {
+	broken := errors.New("broken")
+	text := npy(usual, "")
+	for n := range 20 {
+		_, err := readHeader(io.MultiReader(bytes.NewReader(text[:n]), iotest.ErrReader(broken)))
+		require.ErrorIs(t, err, broken, "%d", n)
+		_, err = readHeader(bytes.NewReader(text[:n]))
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d", n)
+	}
+}
 
 // TestHeaders has the spellings of a header that numpy reads, and those that it refuses.
 func TestHeaders(t *testing.T) {

@@ -153,6 +153,7 @@ func TestForeignPlan(t *testing.T) {
 func TestDifferences(t *testing.T) {
 	var p Plan
 	require.NoError(t, p.differences(new(Plan)))
+	require.EqualError(t, p.differences(&Plan{Form: 2}), "it has the form 2, not 0")
 	want := ""
 	for n := range 8 {
 		p.Source = append(p.Source, storage.Pin{Name: fmt.Sprint("x", n)})

@@ -70,6 +70,7 @@ func TestRename(t *testing.T) {
 		{`s/x/\0\0/`, "axb", "axxb"},
 		{`s/x/\ä\$/`, "axb", "aä$b"},
 		{`s/x/\/\:\@/`, "axb", "a/:@b"},
+		{"s/x/\\{\\[\\`/", "axb", "a{[`b"},
 		{"s/x/a\nb/", "x", "a\nb"},
 		{"s|a/b|c|", "a/b", "c"},
 		{`s|a\|b|c|`, "b", "c"},
@@ -89,7 +90,7 @@ func TestRename(t *testing.T) {
 		require.NoError(t, err, c.rename)
 		require.Equal(t, c.want, r.Apply(c.name), c.rename)
 	}
-	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`, `s/a/\z/`, `s/a/\A/`, `s/(a)/$1/`, `s/(a)/${1}/`} {
+	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`, `s/a/\z/`, `s/a/\A/`, `s/a/\a/`, `s/a/\Z/`, `s/(a)/$1/`, `s/(a)/${1}/`} {
 		_, err := ParseRename(bad)
 		require.Error(t, err, bad)
 	}

@@ -497,6 +497,12 @@ func TestRest(t *testing.T) {
 	require.Less(t, len(html.EscapeString(r.Text)), maxRest+100)
 	require.Equal(t, 100_000, r.Lost+strings.Count(r.Text, "\n")-1)
 
+	require.Zero(t, restOfComparison(nil, nil, 0))
+	none := changeOf(&Pair{Name: "x", A: new(Type), B: new(Type), Different: true, Elements: 1, Of: 4, Share: 0.25, MaxAbs: 0.5}, 0)
+	require.Equal(t, []string{"25.0 %~0.25", "0.5"}, none.cells(&w)[3:5])
+	none = changeOf(&Pair{Name: "x", A: new(Type), B: new(Type), Different: true, Share: numbers.Float(math.NaN())}, 0)
+	require.Equal(t, []string{"", "", ""}, none.cells(&w)[2:5])
+
 	c := compared(map[string]float64{"x": 0.05, "y": 0.02, "z": 0})
 	require.Equal(t, "≠|F32 [100]|same\t=|F32 [100]|same\n1\t0\ty\t@0\t2.0 %~0.02\t25\t25.0 %~0.25\t0\t\n2\t0\tz\t@1\n", restOfComparison(c.Pairs, []int{0, 1}, 1).Text)
 }
