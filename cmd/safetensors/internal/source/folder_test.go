@@ -161,6 +161,8 @@ func TestHowToName(t *testing.T) {
 		"; name those of one model: ls dir/a*-of-00002.safetensors; or join them: cp dir/a*-of-00002.safetensors NEW":       {"ls", shards},
 		"; to join those of one model, name them: cp dir/a*-of-00002.safetensors NEW":                                       {"cp", shards},
 		"; name one: meta dir/a-00001-of-00002.safetensors; or join those of one model: cp dir/a*-of-00002.safetensors NEW": {"meta", shards},
+		"; name one: ls dir/a.bin.index.json":                                                                               {"ls", []string{"a.bin.index.json", "b.bin"}},
+		"; name them: ls dir/*.bin; or join them: cp dir/*.bin NEW":                                                         {"ls", []string{"a.bin", "b.bin.index.json"}},
 		"; name them: hash dir/*.safetensors; or join them: cp dir/*.safetensors NEW":                                       {"hash", others},
 		"; name one: stats dir/a.safetensors; or join them: cp dir/*.safetensors NEW":                                       {"stats", others},
 	} {
@@ -179,4 +181,84 @@ func TestDirectoryOfStdin(t *testing.T) {
 	files, err := newOpener(t).Directory("-")
 	require.NoError(t, err)
 	require.Nil(t, files)
+}
+
+// TestNotesOnOthers: the notes on a folder name the safetensors files that are no part of the model, but not its variants, folders,
+// or files of other formats.
+func TestNotesOnOthers(t *testing.T) {
+	const index = "model.safetensors.index.json"
+	one, two := "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+	for name, c := range map[string]struct {
+		files string // empty.* has no bytes
+		want  []string
+	}{
+		"alone":                {"model.safetensors", nil},
+		"variants":             {"model.safetensors model.fp16.safetensors", nil},
+		"a folder":             {"model.safetensors x.safetensors/config.json", nil},
+		"another format":       {"model.safetensors x.npz", nil},
+		"one other":            {"model.safetensors adapter.safetensors", []string{"adapter.safetensors is no part of the model and is not read"}},
+		"two others":           {"model.safetensors b.safetensors c.safetensors", []string{"2 files, such as b.safetensors, are no part of the model and are not read"}},
+		"shards":               {"model.safetensors " + one + " " + two, []string{"model.safetensors is taken, not the 2 shards beside it (from " + one + " on)"}},
+		"shards and an index":  {"model.safetensors " + one + " " + two + " " + index, []string{"model.safetensors is taken, not the 2 shards beside it (from " + one + " on); name " + index + " to take them"}},
+		"shards of a variant":  {"model.safetensors model.fp16-00001-of-00001.safetensors", nil},
+		"shards of another":    {"model.safetensors other-00001-of-00001.safetensors", nil},
+		"an index, and others": {one + " " + two + " " + index + " x.safetensors", []string{"x.safetensors is no part of the model and is not read"}},
+		"an index":             {one + " " + two + " " + index, nil},
+		"both kinds":           {"model.safetensors " + one + " x.safetensors", []string{"model.safetensors is taken, not the 1 shard beside it (from " + one + " on)", "x.safetensors is no part of the model and is not read"}},
+	} {
+		dir := t.TempDir()
+		for i, file := range strings.Fields(c.files) {
+			at := filepath.Join(dir, filepath.FromSlash(file))
+			require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o777))
+			if file == index {
+				require.NoError(t, os.WriteFile(at, fmt.Appendf(nil, `{"weight_map":{"x%d":%q,"x%d":%q}}`, strings.Count(c.files[:strings.Index(c.files, one)], " "), one, 1+strings.Count(c.files[:strings.Index(c.files, one)], " "), two), 0o666))
+				continue
+			}
+			require.NoError(t, safetensors.WriteFile(at, map[string]safetensors.Tensor{fmt.Sprint("x", i): must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))}, nil))
+		}
+		o, notes := newOpener(t), []string(nil)
+		o.Note = func(text string) { notes = append(notes, strings.TrimPrefix(text, storage.Shown(dir)+": ")) }
+		src, err := o.Open(dir)
+		require.NoError(t, err, name)
+		require.NoError(t, src.Close())
+		require.Equal(t, c.want, notes, name)
+	}
+}
+
+// TestDirectory: a name that does not stand for a folder has no directory, and is no error here, since opening it returns the error.
+func TestDirectory(t *testing.T) {
+	model, _ := writeModel(t)
+	dir := filepath.Dir(model)
+	t.Setenv("HF_HUB_CACHE", t.TempDir())
+	o := newOpener(t)
+	for name, found := range map[string]bool{
+		dir: true, "file://" + filepath.ToSlash(dir): true, model: false, filepath.Join(dir, "none"): false, "": false, "-": false,
+		"http://127.0.0.1:1/x": false, "https://127.0.0.1:1/x/": false, "file://host/x": false,
+	} {
+		files, err := o.Directory(name)
+		require.NoError(t, err, name)
+		require.Equal(t, found, files != nil, name)
+		if found {
+			require.Len(t, must(fs.ReadDir(files, ".")), 1, name)
+		}
+	}
+}
+
+// TestCloseFails: an error of closing any of the files of a source is that of Close, which closes all of them, the last first, once.
+func TestCloseFails(t *testing.T) {
+	broken := fmt.Errorf("broken")
+	var closed []int
+	c := new(Checkpoint)
+	for i := range 3 {
+		c.closers = append(c.closers, func() error {
+			closed = append(closed, i)
+			if i == 1 {
+				return broken
+			}
+			return nil
+		})
+	}
+	require.ErrorIs(t, c.Close(), broken)
+	require.NoError(t, c.Close())
+	require.Equal(t, []int{2, 1, 0}, closed)
 }
