@@ -2,13 +2,17 @@ package storage
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -216,4 +220,157 @@ func TestHubFile(t *testing.T) {
 		_, err := hubFile(info)
 		require.EqualError(t, err, fmt.Sprintf("the hub gives \"x\" the sum %q", cmp.Or(info.SHA256, info.BlobID)))
 	}
+}
+
+// TestMetered: every way to read a file counts its bytes, and fails with the cause of the context, once that is done, without a byte.
+func TestMetered(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, os.WriteFile(name, []byte("content"), 0o666))
+	stopped := errors.New("stopped")
+	for way, read := range map[string]func(readable) (int64, string, error){
+		"Read": func(r readable) (int64, string, error) {
+			p := make([]byte, 7)
+			n, err := r.Read(p)
+			return int64(n), string(p[:n]), err
+		},
+		"ReadAt": func(r readable) (int64, string, error) {
+			p := make([]byte, 7)
+			n, err := r.ReadAt(p, 0)
+			return int64(n), string(p[:n]), err
+		},
+		"WriteTo": func(r readable) (int64, string, error) {
+			var b strings.Builder
+			n, err := r.(io.WriterTo).WriteTo(&b)
+			return n, b.String(), err
+		},
+		"WriteTo of another file": func(r readable) (int64, string, error) {
+			var b strings.Builder
+			n, err := metered{struct{ readable }{r.(metered).readable}, r.(metered).s}.WriteTo(&b)
+			return n, b.String(), err
+		},
+		"ReadRanges": func(r readable) (int64, string, error) {
+			ranges := meteredRanges{r.(metered), rangesOf{r.(metered).readable}}
+			p := make([]byte, 8)
+			err := ranges.ReadRanges(func(yield func(int64, []byte) bool) {
+				if yield(0, p[:4]) && yield(4, p[4:7]) {
+					yield(0, p[7:])
+				}
+			})
+			text, _, _ := strings.Cut(string(p), "\x00")
+			return int64(len(text)), text, err
+		},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := &Session{Context: ctx}
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		n, text, err := read(s.Meter(f))
+		require.NoError(t, err, way)
+		require.Equal(t, "content", text, way)
+		require.EqualValues(t, 7, n, way)
+		require.EqualValues(t, 7, s.BytesRead(), way)
+		require.NoError(t, errorOf(f.Seek(0, io.SeekStart)))
+		cancel(stopped)
+		n, text, err = read(s.Meter(f))
+		require.ErrorIs(t, err, stopped, way)
+		require.Zero(t, n, way)
+		require.Empty(t, text, way)
+		require.EqualValues(t, 7, s.BytesRead(), way)
+		require.NoError(t, f.Close())
+	}
+}
+
+// rangesOf reads ranges of a file up to the second one.
+type rangesOf struct{ readable }
+
+func (r rangesOf) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	n := 0
+	for off, dst := range ranges {
+		if _, err := r.ReadAt(dst, off); err != nil {
+			return err
+		}
+		if n++; n == 2 {
+			break
+		}
+	}
+	return nil
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// TestTreeOrder: files are sorted by their whole names, as folders are not, and the number of links to folders is limited.
+func TestTreeOrder(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a/x", "a.x", "a-x", "b"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
+	}
+	s, none := &Session{Context: t.Context()}, func(string) bool { return false }
+	names := func(tree *Tree) (names []string) {
+		for _, f := range tree.Files {
+			names = append(names, f.Name)
+		}
+		return names
+	}
+	tree, err := s.Tree(dir, false, none)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a-x", "a.x", "a/x", "b"}, names(tree))
+	require.False(t, tree.Single)
+	for link, target := range map[string]string{"l1": "a", "l2": "b", "l3": "none", "out": t.TempDir()} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Skip(err)
+		}
+	}
+	tree, err = s.Tree(dir, true, none)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a-x", "a.x", "a/x", "b", "l1/x", "l2"}, names(tree))
+	require.Equal(t, []string{"l3"}, tree.Links)
+	require.Equal(t, 2, tree.linked, "l1 and out")
+	tree, err = s.Tree(dir, false, none)
+	require.NoError(t, err)
+	require.Equal(t, []string{"l1", "l2", "l3", "out"}, tree.Links)
+	for linked, fits := range map[int]bool{maxLinked - 2: true, maxLinked - 1: false, maxLinked: false} {
+		tree := &Tree{fsys: s.Local(dir), follow: true, skip: none, linked: linked}
+		err := tree.list(".")
+		require.Equal(t, fits, err == nil, "%d: %v", linked, err)
+		if !fits {
+			require.ErrorContains(t, err, "links lead to more than 10000 folders")
+		}
+	}
+	require.NoError(t, os.Symlink(".", filepath.Join(dir, "round")))
+	_, err = s.Tree(dir, true, none)
+	require.ErrorContains(t, err, "link round leads in a circle")
+
+	_, err = s.Tree("hf://no", false, none)
+	require.Error(t, err)
+	_, err = s.Tree("-", false, none)
+	require.ErrorContains(t, err, "expected a file, a folder, a bucket or the URL of a file")
+}
+
+// TestNamed: an error about a source has its name once.
+func TestNamed(t *testing.T) {
+	s := &Session{Context: t.Context()}
+	broken := errors.New("broken")
+	at := func(path string, err error) error { return &fs.PathError{Op: "open", Path: path, Err: err} }
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{broken, "dir/x: broken"},
+		{at("dir/x", broken), "dir/x: broken"},
+		{at(".", broken), "dir/x: broken"},
+		{at("dir/x", at("y", broken)), "dir/x: open y: broken"},
+		{at("dir/y", broken), "dir/x: open dir/y: broken"},
+		{at("dir/x/y", broken), "open dir/x/y: broken"},
+		{at("dir/xy", broken), "dir/x: open dir/xy: broken"},
+		{at("dir/z", at("dir/x/y", broken)), "open dir/x/y: broken"},
+	} {
+		err := s.Named("dir/x", c.err)
+		require.EqualError(t, err, c.want)
+		require.ErrorIs(t, err, broken)
+		require.EqualError(t, s.Named("dir/x", err), c.want, "it is named already")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(broken)
+	require.Equal(t, broken, (&Session{Context: ctx}).Named("x", errors.New("other")))
 }

@@ -92,6 +92,7 @@ func TestBytes(t *testing.T) {
 func TestState(t *testing.T) {
 	require.Equal(t, "1 B of 1.0 EB, 0 B/s, 2500000h0m0s left", state(1, 1e18, time.Minute))
 	require.Equal(t, "0 B of 10 GB", state(0, 10e9, time.Second))
+	require.Equal(t, "1.0 GB of 10 GB", state(1e9, 10e9, 0))
 	require.Equal(t, "2.5 GB of 10 GB, 500 MB/s, 15s left", state(25e8, 10e9, 5*time.Second))
 	require.Equal(t, "10 GB of 10 GB, 2.0 GB/s, 0s left", state(11e9, 10e9, 5*time.Second))
 }
