@@ -148,6 +148,22 @@ func TestLoRAShapes(t *testing.T) {
 		require.Equal(t, want == "", err == nil)
 	}
 
+	for _, c := range []struct {
+		w, b, bias []int
+		ok         bool
+	}{
+		{[]int{4}, []int{4, 2}, []int{4}, true}, {[]int{4}, []int{4, 1}, []int{4}, true}, {[]int{4}, []int{4, 0}, []int{4}, false}, {[]int{4}, []int{4}, []int{4}, false},
+		{[]int{4}, []int{4, 2, 1}, []int{4}, false}, {[]int{4}, []int{4, 2}, []int{5}, false}, {[]int{4, 1}, []int{4, 2}, []int{4, 1}, false}, {[]int{4}, []int{4, 2}, []int{4, 1}, false},
+	} {
+		base := checkpoint{"model.layers.0.q_proj.weight": f(4, 5), "model.layers.0.q_proj.bias": f(c.w...)}
+		b := checkpoint{module + ".lora_A.weight": f(2, 5), module + ".lora_B.weight": f(c.b...), module + ".lora_B.bias": f(c.bias...)}
+		if len(c.b) == 2 {
+			b[module+".lora_A.weight"] = f(c.b[1], 5)
+		}
+		_, err := LoRA(base, b, []byte(`{"lora_bias": true}`))
+		require.Equal(t, c.ok, err == nil, "%v: %v", c, err)
+	}
+
 	// A module of one expert, and experts whose shapes do not fit.
 	for _, c := range []struct {
 		w, b, a []int
@@ -161,5 +177,10 @@ func TestLoRAShapes(t *testing.T) {
 		_, err := LoRA(checkpoint{"mlp.experts.up": f(c.w...)}, checkpoint{experts + ".lora_A.weight": f(c.a...), experts + ".lora_B.weight": f(c.b...)},
 			[]byte(`{"r": 2, "target_parameters": ["mlp.experts.up"]}`))
 		require.Equal(t, c.ok, err == nil, "%v: %v", c, err)
+	}
+	for rank, config := range map[int]string{0: `{"r": 0, %s}`, 1: `{"r": 1, %s}`, 2: `{%s}`} {
+		_, err := LoRA(checkpoint{"mlp.experts.up": f(1, 5, 4)}, checkpoint{experts + ".lora_A.weight": f(rank, 4), experts + ".lora_B.weight": f(5, rank)},
+			fmt.Appendf(nil, config, `"target_parameters": ["mlp.experts.up"]`))
+		require.Equal(t, rank > 0, err == nil, "%d: %v", rank, err)
 	}
 }

@@ -140,6 +140,16 @@ func TestBar(t *testing.T) {
 	require.GreaterOrEqual(t, strings.Count(text[last+1+len(line):], " "), len(line))
 }
 
+// TestInterval: the interval of the environment counts if it is a positive duration.
+func TestInterval(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"": 10 * time.Second, "0s": 10 * time.Second, "-1s": 10 * time.Second, "x": 10 * time.Second, "1": 10 * time.Second, "1ns": 1, "1m": time.Minute,
+	} {
+		t.Setenv("SAFETENSORS_PROGRESS_INTERVAL", text)
+		require.Equal(t, want, interval(), text)
+	}
+}
+
 // TestBarLine: a line that is as long as the terminal would break.
 func TestBarLine(t *testing.T) {
 	const state = "25 B of 100 B, 1 B/s, 1m0s left"
@@ -149,7 +159,11 @@ func TestBarLine(t *testing.T) {
 		require.Less(t, len(line), max(columns, 1), line)
 	}
 	require.Equal(t, "cp [==   ] "+state, barLine("cp", 0.5, state, len(state)+12))
+	require.Equal(t, "cp [] "+state, barLine("cp", 0.5, state, len(state)+7))
 	require.Equal(t, "cp "+state, barLine("cp", 0.5, state, len(state)+6))
+	require.Equal(t, "cp "+state, barLine("cp", 0.5, state, len(state)+4))
+	require.Equal(t, "cp "+state[:len(state)-1], barLine("cp", 0.5, state, len(state)+3))
+	require.Equal(t, "cp [==============================] "+state, barLine("cp", 1.5, state, 200))
 	require.Equal(t, 80, columns(new(bytes.Buffer)))
 }
 
