@@ -52,15 +52,15 @@ type command struct {
 	seams  seams
 }
 
-// interruptible returns a context that ends with the first signal that asks the program to end. The
+// interruptible returns a context that ends with the parent context, or with the first signal that asks the program to end. The
 // program can then remove temporary files and abort uploads. A second SIGINT or SIGTERM ends the
 // program at once.
 //
 // A terminal sends SIGHUP when it is closed. SIGHUP also ends the context, unless the program was
 // started with SIGHUP ignored, as by nohup. A second SIGHUP has no effect, because the shell and
 // the system each send one.
-func interruptible() (ctx context.Context, stop func()) {
-	ctx, stopFirst := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+func interruptible(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, stopFirst := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
 	stop = stopFirst
 	if !signal.Ignored(syscall.SIGHUP) {
 		var stopHangup func()

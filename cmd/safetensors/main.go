@@ -6,6 +6,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -40,8 +41,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return seams{}.run(args, stdin, stdout, stderr)
 }
 
-// seams are funcs that tests set. Each may be nil.
+// seams are values that tests set. Each may be nil.
 type seams struct {
+	// parent is a context that interrupts the command as a signal does, once it is done.
+	parent context.Context
+
 	// through is the field Through of the storage.Session, which injects faults into file systems.
 	through func(fs.FS) fs.FS
 
@@ -51,7 +55,10 @@ type seams struct {
 }
 
 func (s seams) run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := interruptible()
+	if s.parent == nil {
+		s.parent = context.Background()
+	}
+	ctx, stop := interruptible(s.parent)
 	defer stop()
 	c := &command{ctx: ctx, args: args, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr, seams: s}
 	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: s.through}, Stdin: stdin, Note: func(text string) {
