@@ -91,3 +91,28 @@ func TestSingleFileStays(t *testing.T) {
 	require.NoError(t, commit(to.folder, "model.safetensors.index.json", []byte("{}"), nil, true))
 	require.Equal(t, []string{"model.safetensors.index.json"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
 }
+
+// TestNewInRecord: the record has the sizes of new copies, so that a file of another program under such a name stays. The sizes of
+// new files with tensors are not known.
+func TestNewInRecord(t *testing.T) {
+	from := folder{name: t.TempDir(), maxBytes: 16}
+	require.NoError(t, from.Write(checkpoint("x", "y", "z"), nil))
+	to := folder{name: t.TempDir()}
+	require.NoError(t, to.Write(checkpoint("a"), nil))
+	for _, s := range []*Set{copiesOf(t, from), {Shards: map[string]Shard{"x.safetensors": {Tensors: checkpoint("x")}}}} {
+		names, want := make(map[string]string), make(map[string]int64)
+		for name, shard := range s.Shards {
+			names[name], want[name] = name, -1
+			if shard.CopyTo != nil {
+				want[name] = shard.Size
+				require.Positive(t, shard.Size)
+			}
+		}
+		there := must(s.files(to))
+		require.NoError(t, s.begin(to, []string{"model.safetensors"}, names, there))
+		r := must(readRecord(to, must(to.Files("", false))))
+		require.Equal(t, want, r.New)
+		require.Equal(t, map[string]string{"model.safetensors": there["model.safetensors"].Version}, r.Old)
+		require.NoError(t, to.Remove(recordName))
+	}
+}
