@@ -367,6 +367,9 @@ func TestEveryRequest(t *testing.T) {
 			}
 			require.Equal(t, exitFailed, got.code, "%s: request %d: %s", line, at, got.stderr)
 			require.Contains(t, got.stdout+got.stderr, "403 Forbidden", "%s: request %d", line, at)
+			if args[0] == "verify" {
+				require.Empty(t, got.stdout, "%s: request %d: there are no findings", line, at)
+			}
 			require.NoFileExists(t, "out.safetensors")
 			require.NoFileExists(t, "out/model.safetensors.index.json")
 		}

@@ -160,3 +160,17 @@ func TestSignAway(t *testing.T) {
 	write(t, "model/"+file, "other")
 	require.Contains(t, runs(t, append([]string{"verify", url + "/" + file}, byKey...)...).stdout, file+": DIFFERS")
 }
+
+// TestUnreadableKeys: the error of a key or a certificate that cannot be read names its file.
+func TestUnreadableKeys(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeShards(t, "model")
+	writeKeys(t, "key", elliptic.P256())
+	succeeds(t, "sign", "model", "--key", "key.pem")
+	write(t, "bad.pem", "bad")
+	for _, flag := range []string{"--public-key", "--chain"} {
+		for _, name := range []string{"none.pem", "bad.pem"} {
+			require.Contains(t, fails(t, exitFailed, "verify", "model", "--signature", "model.sig", flag, name), name, flag)
+		}
+	}
+}
