@@ -342,9 +342,10 @@ func TestEveryRequest(t *testing.T) {
 	writeShards(t, "shards")
 	write(t, "shards/config.json", "{}")
 	succeeds(t, "cp", "shards", "s3://models/x", "--with-files")
+	write(t, "files", succeeds(t, "hash", "s3://models/x"))
 	write(t, "sums", succeeds(t, "hash", "s3://models/x", "--tensors")+succeeds(t, "hash", "s3://models/x"))
 	for _, line := range []string{
-		"ls SRC", "stats SRC", "diff SRC shards", "check SRC --values", "hash SRC", "hash SRC --tensors", "verify SRC sums", "verify SRC sums --tensors",
+		"ls SRC", "stats SRC", "diff SRC shards", "check SRC --values", "hash SRC", "hash SRC --tensors", "verify SRC sums", "verify SRC sums --tensors", "verify SRC files",
 		"meta SRC", "cp SRC out.safetensors", "cp SRC out --with-files", "show SRC x", "merge SRC shards out.safetensors",
 	} {
 		args := strings.Fields(strings.ReplaceAll(line, "SRC", "s3://models/x"))
