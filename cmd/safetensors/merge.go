@@ -316,8 +316,8 @@ func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoin
 // vocabulary matches the names of the tensors that have a row for each token.
 var vocabulary = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)
 
-// resize records the new size of the vocabulary if an adapter has whole embeddings with more rows
-// than those of the base. All tensors with a row for each token must have the new size, and
+// resize records the new size of the vocabulary if an adapter has whole embeddings with more or
+// fewer rows than those of the base. All tensors with a row for each token must have the new size, and
 // config.json must contain the old one.
 func (w *copyJob) resize(got *merge.Adapted) error {
 	for _, name := range slices.Sorted(maps.Keys(got.Rows)) {
@@ -325,7 +325,7 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 		now := resizing{rows[0], rows[1]}
 		switch {
 		case !vocabulary().MatchString(name):
-			return fmt.Errorf("it has %d rows of %q, the base has %d: only embeddings can grow; --except of cp leaves the tensor out of the adapter", now.to, name, now.from)
+			return fmt.Errorf("it has %d rows of %q, the base has %d: only embeddings can have another size; --except of cp leaves the tensor out of the adapter", now.to, name, now.from)
 		case w.resized != resizing{} && w.resized != now:
 			return fmt.Errorf("it has %d rows of %q, but %d rows of other embeddings", now.to, name, w.resized.to)
 		}
@@ -336,8 +336,12 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(got.Tensors)) {
 		if shape := got.Tensors[name].Shape(); vocabulary().MatchString(name) && len(shape) > 0 && shape[0] == w.resized.from {
-			return fmt.Errorf("its embeddings have %d rows, %d more than the base, where %q stays at %d rows: the vocabulary would have two sizes",
-				w.resized.to, w.resized.to-w.resized.from, name, w.resized.from)
+			more := fmt.Sprintf("%d more", w.resized.to-w.resized.from)
+			if w.resized.to < w.resized.from {
+				more = fmt.Sprintf("%d fewer", w.resized.from-w.resized.to)
+			}
+			return fmt.Errorf("its embeddings have %d rows, %s than the base, where %q stays at %d rows: the vocabulary would have two sizes",
+				w.resized.to, more, name, w.resized.from)
 		}
 	}
 	return nil

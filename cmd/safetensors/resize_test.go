@@ -51,7 +51,9 @@ func TestResize(t *testing.T) {
 		{map[string][2]int{embedding: {4, 5}}, 5, ""},
 		{map[string][2]int{embedding: {4, 5}}, 4, `its embeddings have 5 rows, 1 more than the base, where "lm_head.weight" stays at 4 rows`},
 		{map[string][2]int{embedding: {4, 5}, head: {4, 6}}, 6, "but 6 rows of other embeddings"},
-		{map[string][2]int{"model.norm.weight": {4, 5}}, 4, "only embeddings can grow"},
+		{map[string][2]int{"model.norm.weight": {4, 5}}, 4, "only embeddings can have another size"},
+		{map[string][2]int{embedding: {4, 3}}, 3, ""},
+		{map[string][2]int{embedding: {4, 3}}, 4, "its embeddings have 3 rows, 1 fewer than the base"},
 	} {
 		w := new(copyJob)
 		err := w.resize(&merge.Adapted{Rows: c.rows, Tensors: map[string]safetensors.Tensor{head: counting(t, c.head, 2)}})

@@ -22,6 +22,7 @@ type config struct {
 	RSLoRA       bool            `json:"use_rslora"`
 	FanInFanOut  bool            `json:"fan_in_fan_out"` // whether the weights of the base have the shape [in, out]
 	Parameters   []string        `json:"target_parameters"`
+	Tokens       tokenIndices    `json:"trainable_token_indices"`
 
 	alphas, ranks []modulePattern // patterns in the order of the file; the first that matches counts
 }

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -17,7 +18,8 @@ import (
 // LoRA returns a base into which an adapter of the Python package peft is merged: W + scale·B·A (Hu
 // et al., arXiv:2106.09685), where scale is alpha/r, or alpha/√r with rsLoRA (Kalajdzievski,
 // arXiv:2312.03732). Biases of B are multiplied by scale and added. Whole tensors in the adapter,
-// such as modules to save and biases, replace those of the base. config is the content of
+// such as modules to save and biases, replace those of the base, and the rows of trainable tokens
+// replace rows. config is the content of
 // adapter_config.json.
 func LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 	c, err := parseConfig(config)
@@ -28,7 +30,10 @@ func LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 		return nil, err
 	}
 	r := &Adapted{Tensors: maps.Clone(base), Rows: make(map[string][2]int)}
-	rest, err := c.addParameters(r, adapter)
+	rest, err := withoutCopies(base, adapter)
+	if err == nil {
+		rest, err = c.addParameters(r, rest)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +76,7 @@ type Adapted struct {
 	Changed int // number of tensors that the adapter changes
 
 	// Rows has the number of rows before and after, by name, for each tensor that the adapter
-	// replaces with one that has more rows: the embeddings of a larger vocabulary.
+	// replaces with one that has more or fewer rows: the embeddings of another vocabulary.
 	Rows map[string][2]int
 }
 
@@ -86,14 +91,14 @@ func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 		before, twice := changed[p.target]
 		switch {
 		case w.DType() == 0:
-			return fmt.Errorf("adapter tensor %q: the base has no tensor %q%s", name, p.target, c.near(all, p.target))
+			return fmt.Errorf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), c.near(all, p.target)))
 		case p.letter != 0 && !t.DType().IsFloat():
 			return fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
 		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
 			return fmt.Errorf("adapter tensor %q: the base has %v; an adapter is added to F32, F16 and BF16", name, w)
 		case twice && p.letter != 'B' && (p.letter == 0 || before.letter != 0):
 			return fmt.Errorf("adapter tensors %q and %q are both for %q", before.name, name, p.target)
-		case p.letter != 0 && other.DType() == 0:
+		case p.other != "" && other.DType() == 0:
 			return fmt.Errorf("adapter tensor %q comes without %q", name, p.other)
 		}
 		switch p.letter {
@@ -103,8 +108,10 @@ func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 			continue
 		case 'b':
 			all[p.target], err = c.addBias(w, t, other, p.module)
+		case 't':
+			all[p.target], err = c.replaceRows(w, t, p.module)
 		default:
-			if moreRows(w, t) {
+			if otherRows(w, t) {
 				r.Rows[p.target] = [2]int{w.Shape()[0], t.Shape()[0]}
 				all[p.target], err = t.Convert(w.DType())
 			} else {
@@ -124,7 +131,7 @@ func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 type part struct {
 	name, module string
 	target       string // name of the tensor of the base that it changes
-	letter       byte   // 'A' or 'B' for a factor of an update, 'b' for the bias of B, 0 for a tensor that replaces target
+	letter       byte   // 'A' or 'B' for a factor of an update, 'b' for the bias of B, 't' for rows that replace some of target, 0 for a tensor that replaces target
 	other        string // name of the other tensor that a factor or the bias needs
 }
 
@@ -138,6 +145,8 @@ var kinds = []struct {
 	{".lora_embedding_A", ".weight", ".lora_embedding_B", 'A'},
 	{".lora_embedding_B", ".weight", ".lora_embedding_A", 'B'},
 	{".lora_B.bias", ".bias", ".lora_B.weight", 'b'},
+	{".token_adapter.trainable_tokens_delta", ".weight", "", 't'},
+	{".token_adapter.base_layer.weight", ".weight", "", 0},
 	{".base_layer.weight", ".weight", "", 0}, // the weight of a module that has an adapter
 	{".base_layer.bias", ".bias", "", 0},
 }
@@ -146,17 +155,21 @@ func partOf(name string) part {
 	target := strings.TrimPrefix(name, "base_model.model.")
 	for _, k := range kinds {
 		if module, ok := strings.CutSuffix(target, k.end); ok {
-			return part{name, module, module + k.target, k.letter, strings.TrimSuffix(name, k.end) + k.other}
+			other := k.other
+			if other != "" {
+				other = strings.TrimSuffix(name, k.end) + other
+			}
+			return part{name, module, module + k.target, k.letter, other}
 		}
 	}
 	return part{name: name, target: target}
 }
 
-// moreRows reports whether whole, a whole tensor of an adapter, has more rows than w, the tensor of
-// the base, and otherwise the same shape.
-func moreRows(w, whole safetensors.Tensor) bool {
+// otherRows reports whether whole, a whole tensor of an adapter, has another number of rows than w,
+// the tensor of the base, and otherwise the same shape.
+func otherRows(w, whole safetensors.Tensor) bool {
 	a, b := w.Shape(), whole.Shape()
-	return len(a) > 0 && len(a) == len(b) && b[0] > a[0] && slices.Equal(a[1:], b[1:]) && isNumber(w.DType()) && whole.DType().IsFloat()
+	return len(a) > 0 && len(a) == len(b) && b[0] != a[0] && b[0] > 0 && slices.Equal(a[1:], b[1:]) && isNumber(w.DType()) && whole.DType().IsFloat()
 }
 
 // near returns a hint for an adapter that was made for a model with other prefixes: the tensor of

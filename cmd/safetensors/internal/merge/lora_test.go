@@ -198,7 +198,7 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4), checkpoint{module + ".lora_A.weight": f(safetensors.F32, 2, 5, 1), module + ".lora_B.weight": b}, `{}`, "expected matrices"},
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": codes, module + ".lora_B.weight": f(safetensors.F32, 4, 4)}, `{}`, `lora_A.weight" is I8 [4,5], expected floats`},
 		{codes, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "the base has I8 [4,5]; an adapter is added to F32, F16 and BF16"},
-		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.model.layers.0.q_proj.weight": a}, `{}`, "it is F32 [2,5], that of the base is F32 [4,5]"},
+		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.model.layers.0.q_proj.weight": f(safetensors.F32, 4, 6)}, `{}`, "it is F32 [4,6], that of the base is F32 [4,5]"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"use_dora": true}`, "use_dora"},
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_B.bias": a}, `{"lora_bias": true}`, `the base has no tensor "model.layers.0.q_proj.bias"`},
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".base_layer.weight": f(safetensors.F32, 4, 5), module + ".weight": f(safetensors.F32, 4, 5)}, `{}`, `are both for "model.layers.0.q_proj.weight"`},
@@ -247,7 +247,8 @@ func TestPatternLimit(t *testing.T) {
 	}
 }
 
-// TestLoRARows: a whole tensor may have more rows than that of the base, and nothing else may differ.
+// TestLoRARows: a whole tensor may have more or fewer rows than that of the base, and nothing else
+// may differ.
 func TestLoRARows(t *testing.T) {
 	zeros := func(d safetensors.DType, shape ...int) safetensors.Tensor {
 		return must(safetensors.NewTensorFunc(d, shape, func([]byte) error { return nil }))
@@ -263,7 +264,8 @@ func TestLoRARows(t *testing.T) {
 		{zeros(safetensors.F32, 4), zeros(safetensors.F32, 5), true, ""},
 		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 4, 5), false, ""},
 		{zeros(safetensors.I8, 4, 5), zeros(safetensors.I8, 4, 5), false, ""},
-		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 3, 5), false, "it is F32 [3,5], that of the base is F32 [4,5]"},
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 3, 5), true, ""},
+		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 0, 5), false, "it is F32 [0,5], that of the base is F32 [4,5]"},
 		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 5, 6), false, "it is F32 [5,6]"},
 		{zeros(safetensors.F32, 4, 5), zeros(safetensors.F32, 5, 5, 1), false, "it is F32 [5,5,1]"},
 		{zeros(safetensors.F32), zeros(safetensors.F32, 5), false, "it is F32 [5]"},

@@ -1,0 +1,169 @@
+package merge
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+)
+
+var (
+	heads      = lazyregexp.New(`(^|\.)(lm_head|embed_out)\.weight$`)
+	embeddings = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared)\.weight$`)
+)
+
+// withoutCopies returns the tensors of an adapter without those that repeat others. peft stores
+// whole embeddings twice if they are modules to save, next to those before training, which it never
+// reads. It also stores the head of a model whose head is tied to the embeddings, although the base
+// does not.
+func withoutCopies(base, adapter checkpoint) (checkpoint, error) {
+	rest := maps.Clone(adapter)
+	for _, name := range slices.Sorted(maps.Keys(adapter)) {
+		plain := strings.Replace(name, ".modules_to_save.", ".", 1)
+		if plain == name {
+			continue
+		}
+		if whole, ok := adapter[plain]; ok {
+			same, err := Equal(adapter[name], whole)
+			if err != nil {
+				return nil, err
+			}
+			if !same {
+				return nil, fmt.Errorf("adapter tensors %q and %q are both for %q and differ", plain, name, partOf(plain).target)
+			}
+		}
+		rest[plain] = adapter[name]
+		delete(rest, name)
+	}
+	for name := range adapter {
+		if _, ok := rest[strings.Replace(name, ".original_module.", ".", 1)]; ok && strings.Contains(name, ".original_module.") {
+			delete(rest, name)
+		}
+	}
+	for name, head := range rest {
+		if p := partOf(name); !heads().MatchString(p.target) || base[p.target].DType() != 0 {
+			continue
+		}
+		if err := dropTied(rest, name, head); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}
+
+// dropTied removes a head from an adapter if whole embeddings in the adapter are the same.
+func dropTied(adapter checkpoint, name string, head safetensors.Tensor) error {
+	for other, t := range adapter {
+		if p := partOf(other); p.letter != 0 || !embeddings().MatchString(p.target) {
+			continue
+		}
+		same, err := Equal(head, t)
+		if err != nil {
+			return err
+		}
+		if same {
+			delete(adapter, name)
+			return nil
+		}
+	}
+	return nil
+}
+
+// tiedHint returns a hint for an adapter of a head that the base does not store, or "".
+func tiedHint(base checkpoint, target string) string {
+	for name := range base {
+		if heads().MatchString(target) && embeddings().MatchString(name) {
+			return ": its head is tied to its embeddings, and the adapter has another head"
+		}
+	}
+	return ""
+}
+
+// A tokenIndices holds the rows that an adapter of trainable tokens replaces: one list for the
+// embeddings, or a list for each of the modules that it names.
+type tokenIndices struct {
+	all      []int
+	byModule map[string][]int
+}
+
+func (i *tokenIndices) UnmarshalJSON(text []byte) error {
+	if err := json.Unmarshal(text, &i.all); err == nil {
+		return nil
+	}
+	i.all = nil
+	return json.Unmarshal(text, &i.byModule)
+}
+
+// of returns the rows of a module.
+func (i *tokenIndices) of(module string) ([]int, error) {
+	if i.byModule == nil {
+		return i.all, nil
+	}
+	var found []string
+	for name := range i.byModule {
+		if module == name || strings.HasSuffix(module, "."+name) {
+			found = append(found, name)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("trainable_token_indices has %d lists for %q, expected one", len(found), module)
+	}
+	return i.byModule[found[0]], nil
+}
+
+// replaceRows returns w with other rows at some indices, converted to the dtype of w.
+func (c *config) replaceRows(w, rows safetensors.Tensor, module string) (safetensors.Tensor, error) {
+	at, err := c.Tokens.of(module)
+	if err != nil {
+		return w, err
+	}
+	s, r := w.Shape(), rows.Shape()
+	if len(s) != 2 || len(r) != 2 || s[1] != r[1] || r[0] != len(at) {
+		return w, fmt.Errorf("it is %v, that of the base is %v, and trainable_token_indices has %d tokens: their shapes do not fit", rows, w, len(at))
+	}
+	if rows.DType() != w.DType() {
+		if rows, err = rows.Convert(w.DType()); err != nil {
+			return w, err
+		}
+	}
+	order := make([]int, len(at)) // the positions in at, by the rows that they stand for
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(at[i], at[j]) })
+	var pieces []safetensors.Tensor
+	next := 0 // the first row of w that is not yet in pieces
+	add := func(t safetensors.Tensor, from, to int) error {
+		if from == to {
+			return nil
+		}
+		piece, err := t.Slice(safetensors.Span(from, to))
+		pieces = append(pieces, piece)
+		return err
+	}
+	for _, i := range order {
+		switch {
+		case at[i] < 0 || at[i] >= s[0]:
+			return w, fmt.Errorf("trainable_token_indices has %d, the base has %d rows", at[i], s[0])
+		case at[i] < next:
+			return w, fmt.Errorf("trainable_token_indices has %d twice", at[i])
+		}
+		if err := errors.Join(add(w, next, at[i]), add(rows, i, i+1)); err != nil {
+			return w, err
+		}
+		next = at[i] + 1
+	}
+	if err := add(w, next, s[0]); err != nil {
+		return w, err
+	}
+	if len(pieces) == 0 {
+		return w, nil
+	}
+	return safetensors.Concat(0, pieces...)
+}
