@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -219,36 +218,14 @@ func parseShard(name string) (variant.Shard, bool) {
 // shardsOf reports whether files are the shards of one model. Missing shards are an error: a part
 // of a model must not pass for the whole.
 func shardsOf(files []string) (set bool, err error) {
-	var shard variant.Shard // any shard of the set
-	have := make(map[int]bool)
-	for _, name := range files {
-		s, ok := parseShard(name)
-		if !ok || len(have) > 0 && s.Set() != shard.Set() {
-			return false, nil
-		}
-		shard = s
-		i, _ := strconv.Atoi(s.Number)
-		have[i] = true
-	}
-	n, _ := strconv.Atoi(shard.Count)
-	if n > maxShards {
+	n, missing := variant.SetOf(files, maxShards)
+	switch {
+	case n > maxShards:
 		return false, fmt.Errorf("%d shards exceed the limit of %d", n, maxShards)
+	case len(missing) > 0:
+		return false, prefix.Absent{Err: errors.New(variant.MissingShards(n, missing, fileText))}
 	}
-	var missing []string
-	for i := 1; i <= n; i++ {
-		if !have[i] {
-			shard.Number = fmt.Sprintf("%05d", i)
-			missing = append(missing, shard.String())
-		}
-	}
-	if len(missing) > 0 {
-		verb := "are"
-		if len(missing) == 1 {
-			verb = "is"
-		}
-		return false, prefix.Absent{Err: fmt.Errorf("%d of %d shards %s missing: %s", len(missing), n, verb, listNames(missing))}
-	}
-	return len(files) == n, nil // false if two names have the same number, with and without leading zeros
+	return n > 0 && len(files) == n, nil // false if two names have the same number, with and without leading zeros
 }
 
 // listNames lists the names of files for an error.

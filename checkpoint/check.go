@@ -210,8 +210,16 @@ func (m member) needs() (weights bool, config string) {
 		switch {
 		case is("Normalize"), is("StaticEmbedding"):
 			return class == "StaticEmbedding", ""
-		case is("Dense", "LSTM", "CNN", "LayerNorm", "WeightedLayerPooling"):
+		case is("Dense", "LayerNorm", "WeightedLayerPooling"):
 			return true, configFile
+		case is("LSTM"):
+			return true, "lstm_config.json"
+		case is("CNN"):
+			return true, "cnn_config.json"
+		case is("WordEmbeddings"):
+			return true, "wordembedding_config.json"
+		case is("Router"):
+			return false, routerFile
 		case is("Transformer", "CLIPModel"):
 			return true, configFile // member accepts the config of an adapter instead
 		case is("Pooling"):

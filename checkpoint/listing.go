@@ -20,8 +20,9 @@ const (
 	modulesFile       = "modules.json"              // list of the modules of sentence-transformers, in order
 	moduleConfigFile  = "sentence_bert_config.json" // config of a module of sentence-transformers that is a model of transformers
 	schedulerFile     = "scheduler_config.json"
-	pipelineFile      = "model_index.json" // list of the components of a pipeline of diffusers
-	itemMetadata      = "metadata.pkl"     // table of torch_checkpointing
+	routerFile        = "router_config.json" // list of the modules of a Router of sentence-transformers
+	pipelineFile      = "model_index.json"   // list of the components of a pipeline of diffusers
+	itemMetadata      = "metadata.pkl"       // table of torch_checkpointing
 )
 
 // itemFile matches the files that the ranks of a job save with torchtitan's package torch_checkpointing. They do

@@ -17,8 +17,8 @@ import (
 // Models returns the directories of the models in a directory, slash-separated and relative to
 // it. For a plain model that is ".". For a pipeline of diffusers, these are the components with weights
 // that model_index.json lists. For sentence-transformers, these are "." and the other modules with weights that
-// modules.json lists. "." comes first, the others in the order of their names. Models reads
-// model_index.json and modules.json and lists the directories. It does not open weights.
+// modules.json lists, or the router_config.json of a Router. "." comes first, the others in the order of their names. Models reads
+// these lists and lists the directories. It does not open weights.
 //
 // If there is no model, the error wraps [fs.ErrNotExist]. Models leaves out a component that is missing:
 // [Check] reports it.
@@ -97,6 +97,13 @@ func membersOf(in osfile.Tree, dir string, l listing) (members []member, err err
 		if err != nil {
 			return nil, &textError{name, err}
 		}
+		for _, m := range more {
+			routed, err := routedBy(in, dir, m)
+			if err != nil {
+				return nil, err
+			}
+			members = append(members, routed...)
+		}
 		members = append(members, more...)
 	}
 	slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.dir, b.dir) })
@@ -122,6 +129,35 @@ func parseModules(text []byte) ([]member, error) {
 			return nil, fmt.Errorf("the path %s of a module leaves the directory", quoted(*m.Path))
 		}
 		members = append(members, member{dir: dir, class: m.Type})
+	}
+	return members, nil
+}
+
+// routedBy returns the modules of sentence-transformers among which a Router chooses. It returns none if m is no
+// Router.
+func routedBy(in osfile.Tree, dir string, m member) (members []member, err error) {
+	if m.module != "" || !strings.HasSuffix(m.class, ".Router") {
+		return nil, nil
+	}
+	name := path.Join(m.dir, routerFile)
+	text, err := readText(in, in.Join(dir, name), maxConfig)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil // judging the router notes it
+	case err != nil:
+		return nil, err
+	}
+	var config struct {
+		Types map[string]string `json:"types"` // the class of each directory
+	}
+	if err := parseJSON(text, &config); err != nil {
+		return nil, &textError{name, err}
+	}
+	for below, class := range config.Types {
+		if !fs.ValidPath(below) || below == "." {
+			return nil, &textError{name, fmt.Errorf("the module %s leaves the directory", quoted(below))}
+		}
+		members = append(members, member{dir: path.Join(m.dir, below), class: class})
 	}
 	return members, nil
 }

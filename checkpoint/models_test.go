@@ -33,6 +33,11 @@ func TestModels(t *testing.T) {
 		"torch":       {map[string]string{"pytorch_model.bin": ""}, []string{"."}},
 		"distributed": {map[string]string{".metadata": "", "__0_0.distcp": ""}, []string{"."}},
 		"sentence":    {map[string]string{"model.safetensors": "", "modules.json": modules, "1_Pooling/config.json": "{}", "2_Dense/pytorch_model.bin": "", "3_Dense/model.safetensors": ""}, []string{".", "2_Dense", "3_Dense"}},
+		"router": {map[string]string{"modules.json": `[{"path":"","type":"a.Router"},{"path":"1_Router","type":"a.Router"},{"path":"2_Router","type":"a.Router"}]`,
+			"router_config.json":               `{"types":{"document_0_MLMTransformer":"a.MLMTransformer","document_1_SpladePooling":"a.SpladePooling","query_0_Static":"a.Static"}}`,
+			"query_0_Static/model.safetensors": "", "document_0_MLMTransformer/pytorch_model.bin": "", "document_1_SpladePooling/config.json": "{}",
+			"1_Router/router_config.json": `{"types":{"a_0_Dense":"a.Dense"}}`, "1_Router/a_0_Dense/model.safetensors": ""},
+			[]string{"1_Router/a_0_Dense", "document_0_MLMTransformer", "query_0_Static"}},
 		"pipeline": {map[string]string{"model_index.json": `{"_class_name":"P","vae":["d","A"],"unet":["d","U"],"none":[null,null],"tokenizer":["t","T"],"flag":[true,false],"time":Infinity}`,
 			"old.safetensors": "", "vae/x.fp16.safetensors": "", "unet/x.bin": "", "tokenizer/vocab.json": ""}, []string{"unet", "vae"}},
 	} {
@@ -50,6 +55,8 @@ func TestModelsErrors(t *testing.T) {
 	for text, c := range map[string]map[string]string{
 		`the path "../x" of a module leaves the directory`: {"modules.json": `[{"path":"../x"}]`},
 		`the path "/x" of a module leaves the directory`:   {"modules.json": `[{"path":"/x"}]`},
+		`router_config.json: the module "../x" leaves`:     {"modules.json": `[{"path":"","type":"a.Router"}]`, "router_config.json": `{"types":{"../x":"a"}}`},
+		`router_config.json: not the JSON that`:            {"modules.json": `[{"path":"","type":"a.Router"}]`, "router_config.json": `[]`},
 		`the component "../x" leaves the directory`:        {"model_index.json": `{"../x":["a","b"]}`},
 		`a Git LFS pointer`:                                {"model_index.json": "version https://git-lfs.github.com/spec/v1\n"},
 		`a page of HTML`:                                   {"modules.json": "<html>"},

@@ -32,7 +32,11 @@ func (o Opener) open(in osfile.Tree, name string) (*safetensors.File, error) {
 		if err != nil {
 			return nil, prefix.OpenError(name, err)
 		}
-		name = in.Join(name, found)
+		if len(found) > 1 {
+			f, err := o.openSet(in, name, found)
+			return f, prefix.OpenError(name, err)
+		}
+		name = in.Join(name, found[0])
 	}
 	if endings.IsIndex(name) {
 		f, err := o.openIndex(in, name)
@@ -45,11 +49,12 @@ func (o Opener) open(in osfile.Tree, name string) (*safetensors.File, error) {
 	return c.file(file.Close)
 }
 
-// findModel returns the name of the file or the index that holds the model of a folder.
-func findModel(in osfile.Tree, dir string) (string, error) {
+// findModel returns the name of the file or the index that holds the model of a folder, or the
+// files of a set of shards without an index.
+func findModel(in osfile.Tree, dir string) ([]string, error) {
 	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
@@ -64,20 +69,28 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	usual := variant.TorchModels()
 	for _, name := range usual {
 		if slices.Contains(all, name) {
-			return name, nil
+			return []string{name}, nil
 		}
 	}
 	switch {
 	case len(all) == 0 && state:
-		return "", prefix.Absent{Err: errors.New("only the state of a training job is in it, no model")}
+		return nil, prefix.Absent{Err: errors.New("only the state of a training job is in it, no model")}
 	case len(all) == 0:
-		return "", prefix.Absent{Err: fmt.Errorf("no file of PyTorch in it (%s)%s", strings.Join(endings, ", "), packageIn(names))}
+		return nil, prefix.Absent{Err: fmt.Errorf("no file of PyTorch in it (%s)%s", strings.Join(endings, ", "), packageIn(names))}
 	case len(all) > 1 && isRanks(all):
-		return "", fmt.Errorf("it has the files of several ranks of a job, such as %.200q; package dcp joins them", all[0])
-	case len(indexes) == 1 || len(all) == 1:
-		return all[0], nil
+		return nil, fmt.Errorf("it has the files of several ranks of a job, such as %.200q; package dcp joins them", all[0])
+	case len(indexes) == 0:
+		n, missing := variant.SetOf(all, maxShards)
+		switch {
+		case len(missing) > 0:
+			return nil, prefix.Absent{Err: errors.New(variant.MissingShards(n, missing, quote))}
+		case len(all) == n || len(all) == 1:
+			return all, nil
+		}
+	case len(indexes) == 1:
+		return indexes, nil
 	}
-	return "", &variant.Several{Usual: usual[0], Names: all, List: variant.List(all, 10, quote)}
+	return nil, &variant.Several{Usual: usual[0], Names: all, List: variant.List(all, 10, quote)}
 }
 
 // quote quotes a name, and shortens a long one.
@@ -124,6 +137,38 @@ func (o Opener) openFile(in osfile.Tree, name string, all *operation) (*contents
 		return nil, nil, prefix.OpenError(name, err)
 	}
 	return c, file, nil
+}
+
+// maxShards is the largest number of shards in a set without an index.
+const maxShards = 10_000
+
+// openSet opens the files of a set of shards as one File.
+func (o Opener) openSet(in osfile.Tree, dir string, names []string) (*safetensors.File, error) {
+	all := newOperation()
+	var files []*safetensors.File
+	fail := func(err error) (*safetensors.File, error) {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, err
+	}
+	for _, name := range names {
+		c, file, err := o.openFile(in, in.Join(dir, name), all)
+		if err != nil {
+			return fail(err)
+		}
+		f, err := c.file(file.Close)
+		if err != nil {
+			file.Close()
+			return fail(err)
+		}
+		files = append(files, f)
+	}
+	f, err := safetensors.Join(files...)
+	if err != nil {
+		return fail(prefix.Strip(err))
+	}
+	return f, nil
 }
 
 // openIndex opens the files of an index as one File.

@@ -73,6 +73,29 @@ func TestFolders(t *testing.T) {
 	require.ErrorContains(t, err, `pytorch_model-00002-of-00002.bin: entry "complex": safetensors has no dtype for torch.complex128`)
 }
 
+// TestShardsWithoutIndex: the files of a set are one model, a tensor in two of them is an error, and
+// entries are skipped.
+func TestShardsWithoutIndex(t *testing.T) {
+	dir := t.TempDir()
+	for i, name := range []string{"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"} {
+		data := must(os.ReadFile(filepath.Join("testdata/folders/shards", name)))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("m-%05d-of-00002.bin", i+1)), data, 0o666))
+	}
+	skipped := 0
+	o := Opener{Skip: func(string, error) { skipped++ }}
+	f := must(o.Open(dir))
+	tensors := maps.Collect(f.Tensors())
+	require.Contains(t, tensors, "unlisted")
+	delete(tensors, "unlisted") // the index lacks it
+	requireSame(t, "testdata/folders/shards.safetensors", tensors, nil)
+	require.Equal(t, 1, skipped)
+	require.NoError(t, f.Close())
+	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, slices.Collect(maps.Values(tensors))[0])), fs.ErrClosed)
+	require.ErrorContains(t, errorOf(Open(dir)), "m-00002-of-00002.bin: entry")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "m-00002-of-00002.bin"), must(os.ReadFile(filepath.Join(dir, "m-00001-of-00002.bin"))), 0o666))
+	require.ErrorContains(t, errorOf(o.Open(dir)), "duplicate tensor name")
+}
+
 // TestSkipInBrokenIndex: an index that breaks a rule is refused, even if entries of its files were
 // skipped.
 func TestSkipInBrokenIndex(t *testing.T) {
@@ -117,6 +140,13 @@ func TestFindModel(t *testing.T) {
 		"a variant alone":       {[]string{"pytorch_model.fp16.bin", "config.json"}, "pytorch_model.fp16.bin"},
 		"its index alone":       {[]string{"d.fp16-00001-of-00002.bin", "d.fp16-00002-of-00002.bin", "d.bin.index.fp16.json"}, "d.bin.index.fp16.json"},
 		"none of two variants":  {[]string{"d.bf16.pt", "d.fp16.pt"}, "but several other files"},
+		"shards":                {[]string{"a-00002-of-00002.bin", "a-00001-of-00002.bin", "training_args.bin"}, "a-00001-of-00002.bin,a-00002-of-00002.bin"},
+		"shards of a variant":   {[]string{"d.fp16-00001-of-00002.bin", "d.fp16-00002-of-00002.bin"}, "d.fp16-00001-of-00002.bin,d.fp16-00002-of-00002.bin"},
+		"a shard is missing":    {[]string{"a-00001-of-00003.bin", "a-00003-of-00003.bin"}, `1 of 3 shards is missing: "a-00002-of-00003.bin"`},
+		"all but one missing":   {[]string{"a-00001-of-00003.bin"}, `2 of 3 shards are missing: "a-00002-of-00003.bin", "a-00003-of-00003.bin"`},
+		"shards of two models":  {[]string{"a-00001-of-00001.bin", "b-00001-of-00001.bin"}, "but several other files"},
+		"a shard twice":         {[]string{"a-00001-of-00001.bin", "a-000001-of-00001.bin"}, "but several other files"},
+		"very many shards":      {[]string{"a-00001-of-99999.bin", "a-00002-of-99999.bin"}, "but several other files"},
 		"case is as it is said": {[]string{"Pytorch_model.bin", "a.pt"}, "but several other files"},
 		"none of twelve":        {strings.Split("a.pt b.pt c.pt d.pt e.pt f.pt g.pt h.pt i.pt j.pt k.pt l.pt", " "), `"i.pt", "j.pt", 2 more; open those`},
 	} {
@@ -131,7 +161,7 @@ func TestFindModel(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, test.want, found)
+			require.Equal(t, test.want, strings.Join(found, ","))
 		})
 	}
 }

@@ -32,7 +32,8 @@ type Opener struct {
 
 // Open opens a file, an index like pytorch_model.bin.index.json, or a directory. In a directory it
 // opens the first of these that exists: pytorch_model.bin; its index; adapter_model.bin;
-// diffusion_pytorch_model.bin; its index; the only other index or file. The state of a training
+// diffusion_pytorch_model.bin; its index; the only other index or file; the files of one set of
+// shards without an index. The state of a training
 // job, such as optimizer.pt or training_args.bin, does not count. An index is read by the rules of
 // [safetensors.OpenShards].
 //

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -76,6 +77,41 @@ func (s Shard) String() string {
 func (s Shard) Set() Shard {
 	s.Number = ""
 	return s
+}
+
+// SetOf returns the number of shards in the set to which all files belong, and the names of those
+// that are missing. It returns 0 if the files are not of one set, and no names if the number is
+// greater than most.
+func SetOf(files []string, most int) (n int, missing []string) {
+	var first Shard
+	have := make(map[int]bool)
+	for _, name := range files {
+		s, ok := ParseShard(name)
+		if !ok || len(have) > 0 && s.Set() != first.Set() {
+			return 0, nil
+		}
+		first = s
+		i, _ := strconv.Atoi(s.Number)
+		have[i] = true
+	}
+	n, _ = strconv.Atoi(first.Count)
+	for i := 1; i <= n && n <= most; i++ {
+		if !have[i] {
+			first.Number = fmt.Sprintf("%05d", i)
+			missing = append(missing, first.String())
+		}
+	}
+	return n, missing
+}
+
+// MissingShards returns the text of the error for n shards of which some are missing. Each name
+// appears as text returns it.
+func MissingShards(n int, missing []string, text func(name string) string) string {
+	verb := "are"
+	if len(missing) == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%d of %d shards %s missing: %s", len(missing), n, verb, List(missing, 10, text))
 }
 
 // NewSave returns nine random digits. A save puts them into the names of its shards, so that these
