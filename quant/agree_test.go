@@ -140,6 +140,7 @@ func TestClaims(t *testing.T) {
 		{method("modelopt", object{"quant_algo": "NVFP4"}), fp8, `tensor "a.weight": FP8: the config specifies quant_algo: NVFP4, which its tensors contradict`},
 		{method("modelopt", object{"quant_algo": "FP8"}), nvfp4, "quant_algo: FP8"},
 		{method("modelopt", object{"quant_algo": "W4A16_NVFP4", "group_size": 16}), nvfp4, ""},
+		{method("modelopt", object{"quant_algo": "FP8_PB_WO"}), nvfp4, "quant_algo: FP8_PB_WO"},
 		{method("modelopt", object{"quant_algo": "NVFP4", "group_size": 32}), nvfp4, "quant_algo: NVFP4, group_size: 32"},
 		{method("modelopt", object{"quant_algo": "MXFP8"}), mxfp8, ""},
 		{method("modelopt", object{"quant_algo": "FP8"}), mxfp8, "quant_algo: FP8"},
@@ -280,4 +281,44 @@ func TestPythonsPatterns(t *testing.T) {
 	dequantizes(t, m, method("fp8", object{"ignored_layers": []string{"re:x{0,2}"}}), "")
 	dequantizes(t, m, method("fp8", object{"ignored_layers": []string{"re:x{,2}"}}), `tensor "xx.weight": F8_E4M3 [2,2] belongs to a quantised tensor`)
 	dequantizes(t, m, method("gptq", object{"dynamic": object{"x{,2}": object{}}}), "an expression that only Python understands")
+}
+
+// TestScalesOfModelOpt: a scale for each row is stored in one dimension, and a scale for each block
+// of 128×128 in two or four.
+func TestScalesOfModelOpt(t *testing.T) {
+	const rows, columns = 129, 130
+	ones := must(safetensors.NewTensor(safetensors.F8_E4M3, []int{rows, columns}, slices.Repeat([]byte{0x38}, rows*columns)))
+	for _, c := range []struct {
+		algorithm string
+		shape     []int
+		of        func(row, column int) int // number of the scale of an element
+		want      string
+	}{
+		{"FP8_PER_CHANNEL_PER_TOKEN", []int{rows}, func(i, _ int) int { return i }, ""},
+		{"FP8_PER_CHANNEL_PER_TOKEN", []int{rows, 1}, func(i, _ int) int { return i }, ""},
+		{"FP8_PB_WO", []int{2, 2}, func(i, j int) int { return i/128*2 + j/128 }, ""},
+		{"FP8_PB_WO", []int{2, 1, 2, 1}, func(i, j int) int { return i/128*2 + j/128 }, ""},
+		{"FP8_PER_CHANNEL_PER_TOKEN", []int{2, 2}, nil, "its shape is [2,2], but"},
+		{"FP8_PER_CHANNEL_PER_TOKEN", []int{columns}, nil, "its shape is [130], but"},
+		{"FP8_PB_WO", []int{rows}, nil, "its shape is [129], but"},
+		{"FP8_PB_WO", []int{1, 2, 1, 2}, nil, "its shape is [1,2,1,2], but"},
+	} {
+		scale := make([]float32, size(safetensors.I8, c.shape...))
+		for i := range scale {
+			scale[i] = float32(i + 1)
+		}
+		m := map[string]safetensors.Tensor{"a.weight": ones, "a.weight_scale": must(safetensors.NewTensor(safetensors.F32, c.shape, scale))}
+		plain, err := quant.Dequantize(m, []byte(method("modelopt", object{"quant_algo": c.algorithm})))
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want)
+			continue
+		}
+		require.NoError(t, err)
+		got := must(safetensors.Append[float32](nil, plain["a.weight"]))
+		for i := range rows {
+			for j := range columns {
+				require.Equal(t, scale[c.of(i, j)], got[i*columns+j], "%s %v [%d,%d]", c.algorithm, c.shape, i, j)
+			}
+		}
+	}
 }

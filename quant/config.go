@@ -176,9 +176,13 @@ type algorithm struct {
 
 // algorithms maps the algorithms of ModelOpt that this package reads to the names of their layouts.
 // The value "" stands for any layout.
-var algorithms = map[string]string{"NVFP4": "NVFP4", "W4A16_NVFP4": "NVFP4", "FP8": "FP8", "MXFP8": "MXFP8", mixedPrecision: ""}
+var algorithms = map[string]string{"NVFP4": "NVFP4", "W4A16_NVFP4": "NVFP4", "FP8": "FP8", "MXFP8": "MXFP8", perChannel: "FP8", perBlock: "FP8", mixedPrecision: ""}
 
-const mixedPrecision = "MIXED_PRECISION"
+const (
+	perChannel     = "FP8_PER_CHANNEL_PER_TOKEN" // a scale for each row
+	perBlock       = "FP8_PB_WO"                 // a scale for each block of 128×128
+	mixedPrecision = "MIXED_PRECISION"
+)
 
 // ignores reports whether the config ignores a module. Either a pattern matches the module, or the
 // config names a module that contains it: model.visual.proj lies in model.visual, and is ignored

@@ -72,7 +72,13 @@ func (c *config) checkBitsAndBytes(s *section) {
 // checkModelOpt takes the keys of ModelOpt, which repeat what follows from the tensors.
 func (c *config) checkModelOpt(s *section) {
 	known := []string{"NVFP4", "W4A16_NVFP4", "FP8", "MXFP8", mixedPrecision}
-	c.claims.algorithm = algorithm{s.word("quant_algo", known...), take[int](s, "group_size")}
+	c.claims.algorithm = algorithm{s.word("quant_algo", append(known[:len(known):len(known)], perChannel, perBlock)...), take[int](s, "group_size")}
+	switch c.claims.algorithm.name {
+	case perChannel:
+		c.settings.strategy = "channel"
+	case perBlock:
+		c.settings.strategy, c.settings.block = "block", block{128, 128}
+	}
 	c.claims.layers = map[string]algorithm{}
 	for name, own := range s.section("quantized_layers").sections {
 		c.claims.layers[name] = algorithm{own.word("quant_algo", known...), take[int](own, "group_size")}

@@ -188,6 +188,10 @@ func (m *module) partGrid(r role, lines, positions int) grid {
 	if m.tensor[r].Len() == 1 && !slices.ContainsFunc(want, func(n int) bool { return n != 1 }) {
 		m.reshape(r, want...)
 	}
+	if have := m.tensor[r].Shape(); m.config.method == modelOpt && len(m.outer) == 0 &&
+		(positions == 1 && slices.Equal(have, []int{lines}) || slices.Equal(have, []int{lines, 1, positions, 1})) {
+		m.reshape(r, want...) // ModelOpt stores the scales of rows in one dimension, and those of blocks in four
+	}
 	t := m.sized(r, want...)
 	if t.DType() == u8 {
 		t = m.must(r)(t.Bitcast(e8m0))

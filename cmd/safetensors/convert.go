@@ -154,6 +154,10 @@ func (w *copyJob) noteUnconverted(note func(text string)) {
 // byName compares dtypes by their names.
 func byName(a, b safetensors.DType) int { return cmp.Compare(a.String(), b.String()) }
 
+// leastShare is the share of the weights from which a note mentions those of unknown modules that
+// --quantize leaves unchanged: most models have a few.
+const leastShare = 0.05
+
 // notes calls note with each message that follows the copy.
 func (w *copyJob) notes(note func(text string)) {
 	var left []string // tensors that no value needs
@@ -176,6 +180,9 @@ func (w *copyJob) notes(note func(text string)) {
 	}
 	if w.narrow.n > 0 {
 		note(fmt.Sprintf("%s whose columns are not whole groups, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.narrow.n, "tensor"), term.Name(w.narrow.first), 100*w.narrow.share))
+	}
+	if w.others.share >= leastShare {
+		note(fmt.Sprintf("%s whose names or shapes are not those of matrices of linear modules, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.others.n, "tensor"), term.Name(w.others.first), 100*w.others.share))
 	}
 	const most = 10
 	within := func(name string) bool { return w.counts[name].Total() == 0 }

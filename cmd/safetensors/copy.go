@@ -36,6 +36,7 @@ type copyJob struct {
 	quantisation []byte      // the quantization_config that --quantize adds to config
 	fused        unquantised // weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
 	narrow       unquantised // matrices that it leaves unchanged because their columns are not whole groups
+	others       unquantised // other tensors of several dimensions that it leaves unchanged, such as convolutions
 
 	// made reports whether the tensors were computed from several models, and are not those of the
 	// files of src. widened has the dtypes that tensors had before they were converted to F32 for

@@ -188,6 +188,15 @@ func (c *command) mergeModels(names []string, name string, f *mergeFlags) error 
 // merge replaces the tensors of the job's source, which is the first model, with the merged
 // tensors. The first n of models are models, and the others are adapters.
 func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, method string) error {
+	for i, m := range models {
+		names := m.Unread()
+		if i == 0 { // the result would lack its objects, too
+			names = slices.Sorted(maps.Keys(m.Refused))
+		}
+		if err := refusedWith(m, names, "cp --except makes a copy without what cannot be read"); err != nil {
+			return err
+		}
+	}
 	for i, m := range models[:n] {
 		if merge.IsAdapter(m.Order) && (i > 0 || n < len(models)) {
 			return fmt.Errorf("%s is an adapter, not a model: --lora merges it into one", storage.Shown(m.Name))

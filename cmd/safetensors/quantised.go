@@ -112,7 +112,7 @@ func (w *copyJob) quantiseWeights() error {
 	if err != nil {
 		return fmt.Errorf("--quantize %s: %s: %w", w.quantize, storage.Shown(w.src.Name), term.Bare(err))
 	}
-	w.countUnquantised(config)
+	w.countUnquantised(tensors, config)
 	w.tensors, w.quantisation = tensors, config
 	return nil
 }
@@ -133,8 +133,9 @@ func (u *unquantised) add(name string, t safetensors.Tensor, all int64) {
 }
 
 // countUnquantised counts the weights that --quantize leaves unchanged because they do not have the
-// shape of its scheme. A new config names them, and others that are never quantised.
-func (w *copyJob) countUnquantised(config []byte) {
+// shape of its scheme. A new config names them, and others that are never quantised. Without
+// --targets, it also counts those of modules that the scheme does not know, such as convolutions.
+func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, config []byte) {
 	var file struct {
 		Section struct{ Ignore []string } `json:"quantization_config"`
 	}
@@ -148,6 +149,9 @@ func (w *copyJob) countUnquantised(config []byte) {
 	target := quant.Recipe{Scheme: w.quantize, Targets: func(string, safetensors.Tensor) bool { return true }}
 	for name, t := range w.tensors {
 		if _, named := slices.BinarySearch(file.Section.Ignore, strings.TrimSuffix(name, ".weight")); !named {
+			if _, same := quantised[name]; same && len(w.targets) == 0 && len(t.Shape()) > 1 && t.DType().IsFloat() && quantised[name].DType() == t.DType() {
+				w.others.add(name, t, all)
+			}
 			continue
 		}
 		switch len(t.Shape()) {

@@ -101,5 +101,12 @@ func TestNotesOnQuantised(t *testing.T) {
 	const narrow = "note: 2 tensors whose columns are not whole groups, such as b.weight, stayed as they were: 20 % of the weights"
 	require.Contains(t, runs(t, "cp", "narrow", "narrow4", "--quantize", "int4").stderr, narrow)
 	require.NotContains(t, runs(t, "cp", "narrow", "narrow8", "--quantize", "fp8-channel").stderr, "stayed as they were")
+	require.NoError(t, safetensors.WriteShards("conv", map[string]safetensors.Tensor{
+		"conv.weight": tensor(safetensors.BF16, 128, 128, 1, 1), "l.experts.w1": tensor(safetensors.BF16, 128, 128), "l.q_proj.weight": tensor(safetensors.BF16, 128, 128),
+		"l.q_proj.bias": tensor(safetensors.BF16, 128), "position_ids": tensor(safetensors.I64, 128, 128),
+	}, nil, 1<<20))
+	const others = "note: 2 tensors whose names or shapes are not those of matrices of linear modules, such as conv.weight, stayed as they were: 50 % of the weights"
+	require.Contains(t, runs(t, "cp", "conv", "conv4", "--quantize", "int4").stderr, others)
+	require.NotContains(t, runs(t, "cp", "conv", "chosen", "--quantize", "int4", "--targets", "l.q_proj").stderr, "stayed as they were")
 	require.Contains(t, fails(t, 1, "cp", "moe", "none", "--quantize", "int4", "--targets", "l.experts"), "holds several matrices, such as those of fused experts")
 }

@@ -33,6 +33,11 @@ func unread(src *source.Checkpoint, names []string) (all []report.Unread, err er
 
 // refusedError returns the error for those of names that cannot be read, or nil if all can.
 func refusedError(src *source.Checkpoint, names []string) error {
+	return refusedWith(src, names, "--except leaves out what cannot be read")
+}
+
+// refusedWith is like refusedError, with other advice at the end.
+func refusedWith(src *source.Checkpoint, names []string, advice string) error {
 	const most = 10
 	var errs []error
 	more := 0
@@ -51,5 +56,5 @@ func refusedError(src *source.Checkpoint, names []string) error {
 	if more > 0 {
 		errs = append(errs, fmt.Errorf("and %d more of %s", more, storage.Shown(src.Name)))
 	}
-	return errors.Join(append(errs, errors.New("--except leaves out what cannot be read"))...)
+	return errors.Join(append(errs, errors.New(advice))...)
 }

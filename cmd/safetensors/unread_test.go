@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,5 +29,17 @@ func TestManyRefused(t *testing.T) {
 		}
 		require.Len(t, lines, min(i+1, 10))
 		require.Equal(t, `"x0" of x.pt: complex256`, lines[0])
+	}
+}
+
+// TestMergeUnread: merge refuses a tensor that it cannot read in any of the models.
+func TestMergeUnread(t *testing.T) {
+	partly := must(filepath.Abs("../../torch/testdata/folders/shards")) // its tensor complex has a dtype that safetensors lacks
+	t.Chdir(t.TempDir())
+	require.Zero(t, runs(t, "cp", partly, "plain.safetensors", "--except", "complex").code)
+	for _, models := range [][]string{{partly, "plain.safetensors"}, {"plain.safetensors", partly}} {
+		text := fails(t, 1, "merge", models[0], models[1], "new.safetensors")
+		require.Contains(t, text, "safetensors has no dtype for torch.complex128")
+		require.Contains(t, text, "cp --except makes a copy without what cannot be read")
 	}
 }
