@@ -82,6 +82,8 @@ func TestComponents(t *testing.T) {
 func TestKnownParts(t *testing.T) {
 	const norms = `
 		model.layers.*.self_attn.q_norm.weight model.layers.*.self_attn.k_norm.weight 4
+		`
+	const moreNorms = `
 		model.layers.*.pre_feedforward_layernorm.weight model.layers.*.post_feedforward_layernorm.weight 8
 		`
 	const clip = `
@@ -96,12 +98,16 @@ func TestKnownParts(t *testing.T) {
 	text := strings.ReplaceAll(llama, "P", "model")
 	for _, c := range []struct{ config, whole, other, want string }{
 		{`"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"head_dim":4,"tie_word_embeddings":true,` + sizes, text + norms, text, "k_norm.weight"},
-		{`"model_type":"gemma2","architectures":["Gemma2ForCausalLM"],"head_dim":4,` + sizes, text + norms, text, "post_feedforward_layernorm.weight"},
+		{`"model_type":"gemma2","architectures":["Gemma2ForCausalLM"],"head_dim":4,` + sizes, text + moreNorms, text, "post_feedforward_layernorm.weight"},
+		{`"model_type":"llama","architectures":["LlamaForCausalLM"],"head_dim":4,"tie_word_embeddings":true,` + sizes, text, text + norms, `"model.layers.0.self_attn.k_norm.weight" is stored, which such a model does not have`},
+		{`"model_type":"llama","architectures":["LlamaForCausalLM"],"head_dim":4,"tie_word_embeddings":true,"num_nextn_predict_layers":1,` + sizes, text + norms, "", ""},
+		{`"model_type":"llama","architectures":["Other"],"auto_map":{},"head_dim":4,"tie_word_embeddings":true,` + sizes, text + norms, "", ""},
+		{`"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"head_dim":4,"tie_word_embeddings":true,` + sizes, text + norms, text + norms + moreNorms, "post_feedforward_layernorm.weight"},
 		{`"model_type":"llama","architectures":["LlamaForCausalLM"],"tie_word_embeddings":false,"head_dim":4,` + sizes, text + "lm_head.weight 11x8", text + "output.weight 11x8", "that the head is not tied"},
 		{`"model_type":"llava","architectures":["LlavaForConditionalGeneration"],`, "multi_modal_projector.x vision_tower.x 8", "vision_tower.x 8", `a name with "multi_modal_projector."`},
 		{`"model_type":"llava","architectures":["LlavaForConditionalGeneration"],`, "multi_modal_projector.x vision_model.x 8", "multi_modal_projector.x 8", `a name with "vision_tower."`},
 		{`"model_type":"clip_vision_model","hidden_size":8,"image_size":9,"patch_size":4,`, clip + "5x8", clip + "4x8", "position_embedding.weight"},
-		{`"model_type":"siglip_vision_model","hidden_size":8,"image_size":9,"patch_size":4,`, clip + "4x8", clip + "5x8", "position_embedding.weight"},
+		{`"model_type":"siglip_vision_model","hidden_size":8,"num_channels":3,"image_size":9,"patch_size":4,`, clip + "4x8", clip + "5x8", "position_embedding.weight"},
 		{`"model_type":"clip_vision_model","hidden_size":8,"image_size":9,"patch_size":0,`, clip + "5x8", "", ""},
 	} {
 		for shapes, want := range map[string]string{c.whole: "", c.other: c.want} {

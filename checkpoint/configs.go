@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
@@ -26,11 +27,13 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 		texts = append(texts, expertText(config, s)...)
 		if config.Quantization == nil && config.MLX == nil {
 			texts = append(texts, d.labelText(config, s)...)
-			texts = append(texts, d.biasText(config, s)...)
 		}
 		if !lacking {
 			texts = append(texts, d.layerText(config, s)...)
 		}
+	}
+	if config.Quantization == nil && config.MLX == nil && !config.Remote {
+		texts = append(texts, d.biasText(config, s)...)
 	}
 	if len(texts) == 0 {
 		texts = append(texts, d.partText(config, s)...)
@@ -74,7 +77,7 @@ func (d *directory) sizeText(config *modelConfig, s *set) (texts []string) {
 	if ok && want != i.shape[0] && !noted {
 		texts = append(texts, fmt.Sprintf("%s %d, but %s has %s", config.keyText(key), want, quoted(name), shapetext.Of(i.shape)))
 	}
-	if head, found := d.info(s, "lm_head.weight"); ok && want == i.shape[0] && found && isFloat(head.dtype) && len(head.shape) == 2 && head.shape[0] != want && s.where["fc.weight"] == "" && own["draft_vocab_size"] == nil {
+	if head, found := d.info(s, "lm_head.weight"); ok && want == i.shape[0] && found && isFloat(head.dtype) && len(head.shape) == 2 && head.shape[0] != want && s.where["fc.weight"] == "" && own["draft_vocab_size"] == nil && key == modelconfig.Vocabulary {
 		texts = append(texts, fmt.Sprintf("%s %d, but \"lm_head.weight\" has %s", config.keyText(key), want, shapetext.Of(head.shape)))
 	}
 	if want, ok := number(own["hidden_size"]); ok && want != i.shape[1] && name == embeddings[0] && !noted {
@@ -115,19 +118,31 @@ func (m *modelConfig) keyText(key string) string {
 	return key
 }
 
-// typeTexts returns the texts of findings if a number that an architecture needs is not a number in the config, or in a
+// typeTexts returns the texts of findings if a number that an architecture needs is not an integer in the config, or in a
 // config within it, or if a dtype is not one of PyTorch.
 func (m *modelConfig) typeTexts() (texts []string) {
 	for _, p := range m.stored() {
 		keys := notNumbers(p.fields)
-		if len(defaultsOf(p.Type)) == 0 && isKnown(p.Type) {
-			keys = slices.DeleteFunc([]string{modelconfig.Vocabulary, "hidden_size", "num_hidden_layers"}, func(key string) bool {
-				_, text := p.fields[key].(string)
-				return !text
-			})
+		if len(keys) == 0 {
+			all := strings.Fields(wholeKeys)
+			if isKnown(p.Type) { // MusicFlamingo has a fraction there
+				all = append(all, "max_position_embeddings")
+			}
+			keys = slices.DeleteFunc(all, func(key string) bool { return !isScalar(p.fields[key]) })
 		}
 		for _, key := range keys {
-			texts = append(texts, fmt.Sprintf("%s%s %s, which is not a number", cut(p.path), key, valueText(p.fields[key])))
+			texts = append(texts, fmt.Sprintf("%s%s %s, which is not an integer", cut(p.path), key, valueText(p.fields[key])))
+		}
+	}
+	for _, p := range m.parts() {
+		width, ok := key(sameKeys[0]...)(p.fields)
+		if !ok || len(m.Architectures) == 0 || !isKnown(p.Type) || p.fields["head_dim"] != nil || p.fields["kv_lora_rank"] != nil || sizesHeads(p.Type) {
+			continue
+		}
+		for _, name := range []string{"num_attention_heads", "n_head", "n_heads", "encoder_attention_heads", "decoder_attention_heads"} {
+			if heads, ok := number(p.fields[name]); ok && heads > 0 && width%heads != 0 {
+				texts = append(texts, fmt.Sprintf("%s%s %d, which does not divide the width %d of the model", cut(p.path), name, heads, width))
+			}
 		}
 	}
 	for _, value := range []any{m.DType, m.TorchDType} {
@@ -141,32 +156,66 @@ func (m *modelConfig) typeTexts() (texts []string) {
 	return texts
 }
 
-// biased lists the settings that decide whether some modules of some architectures have a bias. They are false by
-// default.
-var biased = []struct {
-	types     []string
-	key, rest string // the setting, and the text with which the name of such a bias ends
-}{
-	{[]string{"llama", "granite", "gemma", "gemma2", "gemma3_text", "qwen3", "qwen3_moe", "smollm3", "cohere", "olmo"}, "attention_bias", ".self_attn.q_proj.bias"},
-	{[]string{"llama", "granite", "smollm3"}, "mlp_bias", ".mlp.gate_proj.bias"},
+// A biasing describes a setting that decides whether some modules of some architectures have a bias.
+type biasing struct {
+	types    []string
+	key      string
+	standard bool     // the value of the setting if the config lacks it
+	rests    []string // names of these biases, without the text before the module
 }
 
-// biasText returns the text of a finding if a setting contradicts the biases that are stored. If the setting is
-// false, libraries leave stored biases out; if it is true, they initialize the missing ones at random.
+// biasings lists these settings. The table is built on first use.
+var biasings = sync.OnceValue(func() []biasing {
+	attn, mlp := biasesOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"), biasesOf("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+	projector := biasesOf("multi_modal_projector.linear_1", "multi_modal_projector.linear_2")
+	return []biasing{
+		{[]string{"llama", "granite", "gemma", "gemma2", "gemma3_text", "qwen3", "qwen3_moe", "smollm3", "cohere", "cohere2", "olmo", "olmo2", "olmo3"}, "attention_bias", false, attn},
+		{[]string{"helium", "glm4_moe"}, "attention_bias", false, attn[:3]},
+		{[]string{"seed_oss"}, "attention_bias", true, attn[:3]},
+		{[]string{"qwen2_moe"}, "qkv_bias", true, attn[:3]},
+		{[]string{"seed_oss"}, "attention_out_bias", false, attn[3:]},
+		{[]string{"gpt_oss"}, "attention_bias", true, attn},
+		{[]string{"stablelm"}, "use_qkv_bias", false, attn[:3]},
+		{[]string{"llama", "granite", "smollm3", "helium", "seed_oss"}, "mlp_bias", false, mlp},
+		{[]string{"starcoder2"}, "use_bias", true, append(biasesOf("mlp.c_fc", "mlp.c_proj"), attn...)},
+		{[]string{"gpt_neox"}, "attention_bias", true, biasesOf("attention.query_key_value", "attention.dense")},
+		{[]string{"opt"}, "enable_bias", true, biasesOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "fc1", "fc2")},
+		{[]string{"mamba"}, "use_bias", false, biasesOf("mixer.in_proj", "mixer.out_proj")},
+		{[]string{"mamba"}, "use_conv_bias", true, biasesOf("mixer.conv1d")},
+		{[]string{"vit", "deit", "dinov2"}, "qkv_bias", true, biasesOf("attention.attention.query", "attention.attention.key", "attention.attention.value")},
+		{[]string{"modernbert"}, "attention_bias", false, biasesOf("attn.Wqkv", "attn.Wo")},
+		{[]string{"modernbert"}, "mlp_bias", false, biasesOf("mlp.Wi", "mlp.Wo")},
+		{[]string{"llava", "llava_next", "llava_next_video", "llava_onevision"}, "multimodal_projector_bias", true, projector},
+		{[]string{"mistral3"}, "multimodal_projector_bias", false, projector},
+	}
+})
+
+// biasText returns the texts of findings if settings contradict the biases that are stored. If a setting is false,
+// libraries leave stored biases out; if it is true, they initialize missing ones at random.
 func (d *directory) biasText(config *modelConfig, s *set) (texts []string) {
 	own := config.own()
-	for _, row := range biased {
+	names := sortedNames(s.where)
+	for _, row := range biasings() {
 		if len(config.Architectures) == 0 || !slices.Contains(row.types, config.Type) {
 			continue
 		}
-		want, _ := own[row.key].(bool)
-		names := sortedNames(s.where)
-		i := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, row.rest) })
-		if want && i < 0 {
-			texts = append(texts, row.key+" true, but no such bias is stored")
+		want, given := own[row.key].(bool)
+		if _, found := own[row.key]; !found {
+			want, given = row.standard, true
 		}
-		if !want && i >= 0 {
-			texts = append(texts, fmt.Sprintf("%s false, but %s is stored: libraries leave it out", config.keyText(row.key), quoted(names[i])))
+		for _, rest := range row.rests {
+			i := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix("."+name, "."+rest) })
+			weighted := slices.ContainsFunc(names, func(name string) bool {
+				return strings.HasSuffix("."+name, "."+strings.TrimSuffix(rest, "bias")+"weight")
+			})
+			if given && want && i < 0 && weighted {
+				texts = append(texts, fmt.Sprintf("%s true, but no %q is stored: libraries set it at random", config.keyText(row.key), rest))
+				break
+			}
+			if given && !want && i >= 0 {
+				texts = append(texts, fmt.Sprintf("%s false, but %s is stored: libraries leave it out", config.keyText(row.key), quoted(names[i])))
+				break
+			}
 		}
 	}
 	return texts
@@ -227,6 +276,10 @@ var typeHeads = []typeHead{
 	{[]string{"albert"}, []string{"ForSequenceClassification", "ForMultipleChoice"}, "pooler.", ""},
 	{[]string{"distilbert"}, []string{"ForSequenceClassification", "ForMultipleChoice"}, "pre_classifier.", ""},
 	{[]string{"bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert", "deberta-v2"}, []string{"ForMultipleChoice"}, "classifier.", ""},
+	{t5s, []string{"ForConditionalGeneration", "EncoderModel"}, "DenseReluDense.wi", ""},
+	{t5s, []string{"ForConditionalGeneration", "EncoderModel"}, "shared.", "embed_tokens."},
+	{[]string{"bart", "mbart", "pegasus", "m2m_100", "marian"}, []string{"ForConditionalGeneration", "MTModel"}, "shared.", "embed_tokens."},
+	{[]string{"whisper"}, []string{"ForConditionalGeneration"}, "embed_tokens.", "proj_out."},
 	{[]string{"llava", "llava_next", "vipllava"}, []string{"ForConditionalGeneration"}, "multi_modal_projector.", ""},
 	{[]string{"llava", "llava_next", "vipllava"}, []string{"ForConditionalGeneration"}, "vision_tower.", "vision_model."},
 }
@@ -287,13 +340,12 @@ func (d *directory) layerText(config *modelConfig, s *set) []string {
 	if len(have) == 0 {
 		return nil
 	}
-	next, _ := number(config.Next)
 	for n := range min(want, 100_000) {
 		if !have[n] {
 			return []string{fmt.Sprintf("num_hidden_layers %d, but there are no tensors of layer %d", want, n)}
 		}
 	}
-	if config.Next == nil || next == 0 {
+	if next, _ := number(config.own()["num_nextn_predict_layers"]); next == 0 {
 		for n := range have {
 			if n >= want {
 				return []string{fmt.Sprintf("num_hidden_layers %d, but there are tensors of layer %d", want, n)}

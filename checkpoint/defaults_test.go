@@ -24,13 +24,13 @@ const llama = `
 const sizes = `"vocab_size":11,"hidden_size":8,"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,`
 
 // TestConfigKeys: without a key that decides shapes or names, transformers takes the default of the class, and a value
-// that is not a number makes no model. Both are findings if the tensors have other shapes, in configs within the
+// that is not an integer makes no model. Both are findings if the tensors have other shapes, in configs within the
 // config, too.
 func TestConfigKeys(t *testing.T) {
 	in := func(prefix string) string { return strings.ReplaceAll(llama, "P", prefix) }
 	for name, c := range map[string]struct{ config, shapes, keys, optional string }{
 		"llama": {`{"model_type":"llama","architectures":["LlamaForCausalLM"],` + sizes + `"head_dim":4}`, in("model") + "lm_head.weight 11x8", "vocab_size hidden_size intermediate_size num_hidden_layers", "head_dim"},
-		"tied":  {`{"model_type":"qwen2","architectures":["Qwen2ForCausalLM"],` + sizes + `"tie_word_embeddings":true}`, in("model"), "vocab_size hidden_size intermediate_size num_hidden_layers num_key_value_heads tie_word_embeddings", ""},
+		"tied":  {`{"model_type":"qwen2","architectures":["Qwen2ForCausalLM"],` + sizes + `"tie_word_embeddings":true}`, in("model") + "model.layers.*.self_attn.q_proj.bias 8\nmodel.layers.*.self_attn.k_proj.bias model.layers.*.self_attn.v_proj.bias 4", "vocab_size hidden_size intermediate_size num_hidden_layers num_key_value_heads tie_word_embeddings", ""},
 		"tied by default": {`{"model_type":"gemma2","architectures":["Gemma2ForCausalLM"],` + sizes + `"head_dim":4}`, in("model") +
 			"model.layers.*.pre_feedforward_layernorm.weight model.layers.*.post_feedforward_layernorm.weight 8", "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim", ""},
 		"within": {`{"model_type":"llava","architectures":["LlavaForConditionalGeneration"],"text_config":{"model_type":"mistral",` + sizes + `"head_dim":4}}`,
@@ -78,7 +78,7 @@ func TestConfigKeys(t *testing.T) {
 					found := judged(config)
 					require.NotEmpty(t, found, "%s %v", path, value)
 					require.Contains(t, strings.Join(found, "\n"), path+" ")
-					require.Contains(t, strings.Join(found, "\n"), "which is not a number")
+					require.Contains(t, strings.Join(found, "\n"), "which is not an integer")
 				}
 			}
 		})
@@ -129,23 +129,99 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestBiases: a setting of the config decides whether modules have a bias.
+// TestBiases: a setting of the config, or its default, decides whether modules have a bias.
 func TestBiases(t *testing.T) {
-	config := `{"model_type":"llama","architectures":["LlamaForCausalLM"],` + sizes + `"head_dim":4`
-	plain := strings.ReplaceAll(llama, "P", "model") + "lm_head.weight 11x8"
-	stored := plain + `
-		model.layers.*.self_attn.q_proj.bias 8
-		model.layers.*.mlp.gate_proj.bias 12`
-	both := `,"attention_bias":true,"mlp_bias":true`
+	text := strings.ReplaceAll(llama, "P", "model") + "lm_head.weight 11x8\n"
+	const (
+		attention = `
+			model.layers.*.self_attn.q_proj.bias model.layers.*.self_attn.o_proj.bias 8
+			model.layers.*.self_attn.k_proj.bias model.layers.*.self_attn.v_proj.bias 4
+			`
+		mlp = `
+			model.layers.*.mlp.gate_proj.bias model.layers.*.mlp.up_proj.bias 12
+			model.layers.*.mlp.down_proj.bias 8
+			`
+		both   = `,"attention_bias":true,"mlp_bias":true`
+		config = `"model_type":"llama","architectures":["LlamaForCausalLM"],"head_dim":4,` + sizes + `"pad_token_id":0`
+		neox   = `"model_type":"gpt_neox","architectures":["GPTNeoXForCausalLM"],"vocab_size":11,"hidden_size":8,"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"tie_word_embeddings":true`
+		llava  = `"model_type":"llava","architectures":["LlavaForConditionalGeneration"]`
+		linear = "multi_modal_projector.linear_1.weight multi_modal_projector.linear_2.weight 8x8\nvision_tower.x 8\n"
+	)
+	layersOfNeoX := `
+		gpt_neox.layers.*.attention.query_key_value.weight 24x8
+		gpt_neox.layers.*.attention.query_key_value.bias 24
+		gpt_neox.layers.*.attention.dense.weight 8x8
+		gpt_neox.layers.*.mlp.dense_h_to_4h.weight 12x8
+		gpt_neox.layers.*.mlp.dense_h_to_4h.bias 12
+		gpt_neox.layers.*.mlp.dense_4h_to_h.weight 8x12
+		gpt_neox.layers.*.mlp.dense_4h_to_h.bias gpt_neox.layers.*.input_layernorm.weight gpt_neox.layers.*.input_layernorm.bias 8
+		gpt_neox.layers.*.post_attention_layernorm.weight gpt_neox.layers.*.post_attention_layernorm.bias 8
+		gpt_neox.final_layer_norm.weight gpt_neox.final_layer_norm.bias 8
+		gpt_neox.embed_in.weight 11x8
+		`
 	for _, c := range []struct {
-		shapes, more string
-		found        int
+		shapes, config string
+		found          string // texts of the findings, one a line
 	}{
-		{plain, "", 0}, {plain, `,"attention_bias":false,"mlp_bias":false`, 0}, {plain, both, 2},
-		{stored, "", 2}, {stored, `,"attention_bias":true`, 1}, {stored, both, 0},
+		{text, config, ""},
+		{text, config + `,"attention_bias":false,"mlp_bias":false`, ""},
+		{text, config + both, "attention_bias true, but no \"self_attn.q_proj.bias\"\nmlp_bias true, but no \"mlp.gate_proj.bias\""},
+		{text + attention + mlp, config, "nothing of attention_bias, which is then false\nnothing of mlp_bias, which is then false"},
+		{text + attention + mlp, config + `,"attention_bias":true`, "nothing of mlp_bias"},
+		{text + attention + mlp, config + both, ""},
+		{text + "model.layers.*.self_attn.o_proj.bias 8", config, "nothing of attention_bias"},
+		{text + "model.layers.*.self_attn.q_proj.bias 8", config + `,"attention_bias":true`, "attention_bias true, but no \"self_attn.k_proj.bias\""},
+		{layersOfNeoX + "gpt_neox.layers.*.attention.dense.bias 8", neox, ""},
+		{layersOfNeoX, neox, "nothing of attention_bias, which is then true, but no \"attention.dense.bias\""},
+		{layersOfNeoX, neox + `,"attention_bias":true`, "attention_bias true, but no \"attention.dense.bias\""},
+		{layersOfNeoX, neox + `,"attention_bias":false`, "attention_bias false, but \"gpt_neox.layers.0.attention.query_key_value.bias\""},
+		{linear + "multi_modal_projector.linear_1.bias multi_modal_projector.linear_2.bias 8", llava, ""},
+		{linear + "multi_modal_projector.linear_1.bias multi_modal_projector.linear_2.bias 8", llava + `,"multimodal_projector_bias":false`, "multimodal_projector_bias false"},
+		{linear, llava, "nothing of multimodal_projector_bias, which is then true"},
+		{linear, llava + `,"multimodal_projector_bias":false`, ""},
+		{linear, llava + `,"multimodal_projector_bias":null`, ""},
+		{linear, llava + `,"auto_map":{}`, ""},
 	} {
 		model, _ := shaped(t, c.shapes)
-		require.Len(t, check(t, files(map[string]string{"config.json": config + c.more + "}", "model.safetensors": written(t, model)})), c.found, "%s %s", c.shapes, c.more)
+		found := check(t, files(map[string]string{"config.json": "{" + c.config + "}", "model.safetensors": written(t, model)}))
+		want := slices.DeleteFunc(strings.Split(c.found, "\n"), func(text string) bool { return text == "" })
+		require.Len(t, found, len(want), "%s: %v", c.config, found)
+		for i := range want {
+			require.Contains(t, found[i], want[i], c.config)
+		}
+	}
+}
+
+// TestKindsOfNumbers: a number of the architecture that is a text, a truth value or a fraction makes no model, in
+// architectures that Check does not know, too. Other numbers may be of any kind.
+func TestKindsOfNumbers(t *testing.T) {
+	for field, found := range map[string]int{
+		`"hidden_size":3`: 0, `"hidden_size":3.0`: 1, `"hidden_size":3e0`: 1, `"hidden_size":"3"`: 1, `"hidden_size":true`: 1, `"hidden_size":null`: 0, `"hidden_size":[3]`: 0,
+		`"decoder_layers":3.0`: 1, `"norm_eps":1.0`: 0, `"rope":{"theta":1e4}`: 0, `"max_position_embeddings":3.0`: 0, `"text_config":{"model_type":"new_text","num_experts":4.0}`: 1,
+		`"text_config":{"num_experts":4.0}`: 0, `"hidden_size":3.0,"auto_map":{}`: 0,
+	} {
+		config := `{"model_type":"new","architectures":["New"],` + field + `}`
+		texts := check(t, files(map[string]string{"config.json": config, "model.safetensors": weights(t, map[string]float32{"x": 1})}))
+		require.Len(t, texts, found, field)
+		if found > 0 {
+			require.Contains(t, texts[0], "which is not an integer", field)
+		}
+	}
+	model, _ := shaped(t, strings.ReplaceAll(llama, "P", "model")+"lm_head.weight 11x8")
+	whole := `{"model_type":"llama","architectures":["LlamaForCausalLM"],"max_position_embeddings":9,` + sizes + `"head_dim":4}`
+	for old, wrong := range map[string]string{"": "", `_layers":2`: `_layers":2.0`, `vocab_size":11`: `vocab_size":null`, `heads":2`: `heads":true`, `embeddings":9`: `embeddings":9.0`} {
+		found := check(t, files(map[string]string{"config.json": strings.Replace(whole, old, wrong, 1), "model.safetensors": written(t, model)}))
+		require.Len(t, slices.Compact(found), min(len(old), 1), wrong)
+	}
+}
+
+// TestHeadsDivideWidth: without head_dim, the number of heads divides the width of the model.
+func TestHeadsDivideWidth(t *testing.T) {
+	const bert = `"model_type":"bert","architectures":["BertModel"],"vocab_size":11,"hidden_size":8,"intermediate_size":12,"num_hidden_layers":2,"max_position_embeddings":10`
+	model, _ := shaped(t, layersOfBERT)
+	for heads, found := range map[string]int{`2`: 0, `3`: 1, `3,"head_dim":4`: 0, `0`: 0} {
+		config := "{" + bert + `,"num_attention_heads":` + heads + "}"
+		require.Len(t, check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), found, heads)
 	}
 }
 

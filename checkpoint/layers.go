@@ -16,7 +16,7 @@ import (
 // share keys and values between layers, have no layout.
 type layout struct {
 	types []string // values of model_type
-	count string   // key of the config for the number of layers
+	count string   // keys of the config for the number of layers, of which the first that is there counts
 	stack string   // text before the number of a layer: "encoder.layer." in bert.encoder.layer.0.output.dense.weight
 
 	layer []string // names of the tensors of a layer
@@ -41,6 +41,14 @@ func weightsOf(modules ...string) (names []string) {
 	return names
 }
 
+// biasesOf returns the names of the biases of some modules.
+func biasesOf(modules ...string) (names []string) {
+	for _, m := range modules {
+		names = append(names, m+".bias")
+	}
+	return names
+}
+
 var (
 	attention = weightsOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 	gatedMLP  = weightsOf("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
@@ -50,6 +58,7 @@ var (
 	// attentionOfBART omits the bias of k_proj, which Whisper does not have.
 	attentionOfBART = []string{"q_proj.weight", "q_proj.bias", "k_proj.weight", "v_proj.weight", "v_proj.bias", "out_proj.weight", "out_proj.bias"}
 	layerOfBART     = slices.Concat(below("self_attn.", attentionOfBART), withBias("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"))
+	decoderOfBART   = slices.Concat(layerOfBART, below("encoder_attn.", attentionOfBART), withBias("encoder_attn_layer_norm"))
 	layerOfCLIP     = slices.Concat(below("self_attn.", attentionOfBART), withBias("layer_norm1", "layer_norm2", "mlp.fc1", "mlp.fc2"))
 )
 
@@ -75,11 +84,11 @@ var layouts = sync.OnceValue(func() []layout {
 		{[]string{"gpt_neox"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("attention.query_key_value", "attention.dense"), withBias("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "input_layernorm", "post_attention_layernorm")), append(withBias("final_layer_norm"), "embed_in.weight"), false},
 		{[]string{"gptj"}, "n_layer", "h.", slices.Concat(weightsOf("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"), withBias("ln_1", "mlp.fc_in", "mlp.fc_out")), append(withBias("ln_f"), "wte.weight"), false},
 		{[]string{"bloom"}, "n_layer", "h.", withBias("input_layernorm", "self_attention.query_key_value", "self_attention.dense", "post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), append(withBias("ln_f", "word_embeddings_layernorm"), "word_embeddings.weight"), false},
-		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "", "layers.", layerOfBART, nil, false},
-		{[]string{"opt"}, "num_hidden_layers", "layers.", layerOfBART, weightsOf("embed_tokens", "embed_positions"), false},
+		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "encoder_layers", "encoder.layers.", layerOfBART, nil, false},
+		{[]string{"opt"}, "num_hidden_layers", "layers.", weightsOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "fc1", "fc2"), weightsOf("embed_tokens", "embed_positions"), false},
 		{[]string{"whisper"}, "encoder_layers", "encoder.layers.", layerOfBART, append(withBias("encoder.conv1", "encoder.conv2", "encoder.layer_norm"), "encoder.embed_positions.weight"), false},
-		{[]string{"whisper"}, "decoder_layers", "decoder.layers.", layerOfBART, append(withBias("decoder.layer_norm"), "decoder.embed_positions.weight"), false},
-		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "decoder_layers", "decoder.layers.", slices.Concat(layerOfBART, below("encoder_attn.", attentionOfBART), withBias("encoder_attn_layer_norm")), nil, false},
+		{[]string{"whisper"}, "decoder_layers", "decoder.layers.", decoderOfBART, append(withBias("decoder.layer_norm"), "decoder.embed_positions.weight"), false},
+		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus"}, "decoder_layers", "decoder.layers.", decoderOfBART, nil, false},
 		{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, "num_hidden_layers", "encoder.layer.",
 			withBias("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
 			append(withBias("embeddings.LayerNorm"), weightsOf("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")...), false},
@@ -97,7 +106,7 @@ var layouts = sync.OnceValue(func() []layout {
 			withBias("attention.output.dense", "norm1", "norm2")), []string{"embeddings.cls_token", "embeddings.position_embeddings", "embeddings.patch_embeddings.projection.weight"}, false},
 		{[]string{"clip", "clip_text_model", "clip_vision_model", "siglip", "siglip_text_model", "siglip_vision_model"}, "num_hidden_layers", "encoder.layers.", layerOfCLIP, nil, false},
 		{[]string{"t5", "mt5", "umt5"}, "num_layers", "encoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.layer_norm", "layer.1.DenseReluDense.wo"), weightsOf("encoder.final_layer_norm", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
-		{[]string{"t5", "mt5", "umt5"}, "", "decoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
+		{[]string{"t5", "mt5", "umt5"}, "num_decoder_layers num_layers", "decoder.block.", weightsOf("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o", "layer.0.layer_norm", "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
 			"layer.1.EncDecAttention.v", "layer.1.EncDecAttention.o", "layer.1.layer_norm", "layer.2.layer_norm", "layer.2.DenseReluDense.wo"), weightsOf("decoder.final_layer_norm", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"), false},
 		{[]string{"deepseek_v2", "deepseek_v3", "glm4_moe_lite"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("self_attn.kv_a_proj_with_mqa", "self_attn.kv_a_layernorm", "self_attn.kv_b_proj", "self_attn.o_proj"), twoNorms), ofDecoder, true},
 		{[]string{"gpt_oss"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
@@ -108,7 +117,25 @@ var layouts = sync.OnceValue(func() []layout {
 		{[]string{"mamba"}, "num_hidden_layers", "layers.", append(weightsOf("mixer.in_proj", "mixer.out_proj", "mixer.x_proj", "mixer.dt_proj", "mixer.conv1d", "norm"), "mixer.A_log", "mixer.D"), weightsOf("norm_f"), false},
 		// The other tensors of these architectures are in a row above, by which their shapes are judged.
 		{[]string{"qwen3", "qwen3_moe", "gemma3_text", "qwen3_vl_text"}, "num_hidden_layers", "layers.", append(weightsOf("self_attn.q_norm", "self_attn.k_norm"), attention...), nil, true},
+		{[]string{"qwen2", "qwen2_vl_text", "qwen2_5_vl_text"}, "num_hidden_layers", "layers.", append(biasesOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), attention...), nil, true},
+		{[]string{"cohere", "cohere2"}, "num_hidden_layers", "layers.", append(weightsOf("input_layernorm"), attention...), weightsOf("norm"), true},
+		{[]string{"olmo2", "olmo3"}, "num_hidden_layers", "layers.", slices.Concat(weightsOf("post_attention_layernorm", "post_feedforward_layernorm", "self_attn.q_norm", "self_attn.k_norm"), gatedMLP, attention), weightsOf("norm"), true},
 		{[]string{"gemma2", "gemma3_text"}, "num_hidden_layers", "layers.", append(weightsOf("pre_feedforward_layernorm", "post_feedforward_layernorm"), attention...), nil, true},
+	}
+})
+
+// optional lists the tensors that layers have in some models of an architecture only. Layers of the architectures in it
+// have no other weights and biases than these and those of their layouts. The table is built on first use.
+var optional = sync.OnceValue(func() []group {
+	return []group{
+		{[]string{"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "helium", "seed_oss", "olmo", "olmo2", "olmo3", "cohere", "cohere2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"}, biasesOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")},
+		{[]string{"llama", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "seed_oss", "olmo", "olmo2", "olmo3", "cohere", "cohere2", "qwen3_vl_text"}, biasesOf("self_attn.o_proj")},
+		{[]string{"llama", "granite", "smollm3", "helium", "seed_oss"}, biasesOf("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")},
+		{[]string{"mistral", "ministral", "phi3", "gptj", "bloom", "distilbert", "mpnet", "whisper"}, nil},
+		{[]string{"cohere"}, weightsOf("self_attn.q_norm", "self_attn.k_norm")},
+		{[]string{"gpt_neox"}, biasesOf("attention.query_key_value", "attention.dense")},
+		{[]string{"clip", "clip_text_model", "clip_vision_model", "siglip", "siglip_text_model", "siglip_vision_model", "bart", "mbart", "m2m_100", "marian", "pegasus", "opt"}, biasesOf("self_attn.k_proj", "encoder_attn.k_proj")},
+		{[]string{"opt"}, layerOfBART},
 	}
 })
 
@@ -130,7 +157,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 	tied = tied && slices.ContainsFunc(sortedNames(s.where), isOutput)
 	missing, shaped := make(map[string]bool), make(map[string]bool)
 	configs := config.parts()
-	known, found := false, false
+	known, found, excess := false, false, ""
 	for _, l := range layouts() {
 		at := slices.IndexFunc(configs, func(p configPart) bool { return slices.Contains(l.types, p.Type) })
 		if at < 0 {
@@ -140,6 +167,9 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 		stacks := l.stacks(where, config.Remote || where["fc.weight"] != "") // a model with fc.weight is a draft model of EAGLE
 		if len(stacks) > maxStacks {
 			continue
+		}
+		if class := config.class(); at == 0 && l.count != "" && len(stacks) == 0 && (strings.HasSuffix(class, "ForConditionalGeneration") || strings.HasSuffix(class, "MTModel")) {
+			missing[l.stack+"0."+l.layer[0]] = !quantised // such a class has an encoder and a decoder
 		}
 		ours := maps.Clone(stacks)
 		maps.DeleteFunc(ours, func(_ string, have stack) bool { return len(configs) > 1 && l.foreign(have) })
@@ -151,7 +181,12 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 			part, sure := l.partOf(configs, prefix)
 			count := 0
 			if sure || len(configs) == 1 || len(ours) == 1 { // otherwise stacks of different parts may have the same names
-				count, _ = number(part.fields[l.count])
+				count, _ = key(strings.Fields(l.count)...)(part.fields)
+			}
+			if next, _ := number(part.fields["num_nextn_predict_layers"]); next == 0 && excess == "" {
+				if excess = l.beyond(have, part, count); excess == "" && !quantised && (sure || len(configs) == 1) && config.class() != "" && where["fc.weight"] == "" {
+					excess = l.unknown(prefix, have, part)
+				}
 			}
 			for _, name := range l.missing(where, prefix, have, count, quantised) {
 				// An embedding that is tied to the head may be stored as the head. In QianfanOCR the embedding is
@@ -174,6 +209,10 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 		}
 	}
 	maps.DeleteFunc(missing, func(_ string, is bool) bool { return !is })
+	if len(missing) == 0 && excess != "" {
+		d.noteConfig(s, "", excess)
+		return true
+	}
 	if len(missing) == 0 {
 		return false
 	}
@@ -339,6 +378,44 @@ func (l *layout) missing(where place, prefix string, have stack, count int, quan
 		lack(prefix + name)
 	}
 	return names
+}
+
+// beyond returns the text of a finding if a stack has more layers than the config of its part specifies, or "".
+func (l *layout) beyond(have stack, part configPart, count int) string {
+	last := -1
+	for _, rest := range l.layer {
+		if len(have[rest]) > 0 {
+			last = max(last, slices.Max(have[rest]))
+		}
+	}
+	if count == 0 || last < count {
+		return ""
+	}
+	return fmt.Sprintf("%s%s %d, but there are tensors of layer %d", part.path, strings.Fields(l.count)[0], count, last)
+}
+
+// unknown returns the text of a finding if the layers of a stack have a weight or a bias that those of the architecture
+// never have, so that libraries leave it out. Otherwise, and if the architecture is not in optional, it returns "".
+func (l *layout) unknown(prefix string, have stack, part configPart) string {
+	known := slices.Clone(l.layer)
+	closed := false
+	for _, g := range optional() {
+		if slices.Contains(g.types, part.Type) {
+			known, closed = append(known, g.names...), true
+		}
+	}
+	for _, other := range layouts() {
+		if slices.Contains(other.types, part.Type) {
+			known = append(known, other.layer...)
+		}
+	}
+	for _, rest := range slices.Sorted(maps.Keys(have)) {
+		isPart := strings.HasSuffix(rest, ".weight") || strings.HasSuffix(rest, ".bias")
+		if closed && isPart && !isBuffer(rest) && !slices.Contains(known, rest) {
+			return fmt.Sprintf("%smodel_type %s, but \"%s%s%d.%s\" is stored, which such a model does not have: libraries leave it out", part.path, quoted(part.Type), cut(prefix), l.stack, slices.Min(have[rest]), cut(rest))
+		}
+	}
+	return ""
 }
 
 // isSingle reports whether a tensor may be in only one of the layers, or is a buffer that models compute.

@@ -1,9 +1,11 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
@@ -19,7 +21,6 @@ type modelConfig struct {
 	DType            any             `json:"dtype"`
 	TorchDType       any             `json:"torch_dtype"`
 	Tie              *bool           `json:"tie_word_embeddings"`
-	Next             any             `json:"num_nextn_predict_layers"`
 	Quantization     json.RawMessage `json:"quantization_config"`
 	MLX              json.RawMessage `json:"quantization"`
 	InFeatures       any             `json:"in_features"`
@@ -81,9 +82,12 @@ func (m *modelConfig) parts() (parts []configPart) {
 // stored returns the parts without defaults.
 func (m *modelConfig) stored() (parts []configPart) {
 	var fields map[string]any
-	if json.Unmarshal(pyjson.WithNulls(m.text), &fields) != nil {
+	decoder := json.NewDecoder(bytes.NewReader(pyjson.WithNulls(m.text)))
+	decoder.UseNumber()
+	if decoder.Decode(&fields) != nil {
 		return nil
 	}
+	wholeNumbers(fields)
 	var walk func(fields map[string]any, path string, depth int, overridden bool)
 	walk = func(fields map[string]any, path string, depth int, overridden bool) {
 		if name, ok := fields["model_type"].(string); ok {
@@ -97,6 +101,26 @@ func (m *modelConfig) stored() (parts []configPart) {
 	}
 	walk(fields, "", 0, false)
 	return parts
+}
+
+// wholeNumbers replaces each number in a value that JSON spells as an integer by a float64. The other numbers remain as
+// they are: to Python, 3.0 is not an integer.
+func wholeNumbers(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for key := range value {
+			value[key] = wholeNumbers(value[key])
+		}
+	case []any:
+		for i := range value {
+			value[i] = wholeNumbers(value[i])
+		}
+	case json.Number:
+		if f, err := value.Float64(); err == nil && !strings.ContainsAny(string(value), ".eE") {
+			return f
+		}
+	}
+	return value
 }
 
 // own returns the fields of the config itself, as parts returns them, or nil if it has no model_type.

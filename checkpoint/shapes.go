@@ -44,6 +44,9 @@ func product(a, b dim) dim {
 	}
 }
 
+// one is a dim: 1.
+func one(map[string]any) (int, bool) { return 1, true }
+
 // plus returns a dim that is the sum of two dims.
 func plus(a, b dim) dim {
 	return func(fields map[string]any) (int, bool) {
@@ -54,13 +57,13 @@ func plus(a, b dim) dim {
 }
 
 // headsOf returns a dim that is a number of heads times the size of a head. Without head_dim, the size of a head
-// is hidden_size divided by num_attention_heads. Gemma and Qwen3 have other defaults: without head_dim, ok is
-// false.
+// is hidden_size divided by num_attention_heads. If the architecture has another default, ok is false without
+// head_dim.
 func headsOf(count dim) dim {
 	return func(fields map[string]any) (int, bool) {
 		n, ok := count(fields)
 		size, given := key("head_dim")(fields)
-		if modelType, _ := fields["model_type"].(string); !given && !strings.HasPrefix(modelType, "gemma") && !strings.HasPrefix(modelType, "qwen3") {
+		if modelType, _ := fields["model_type"].(string); !given && !sizesHeads(modelType) {
 			all, known := key("num_attention_heads")(fields)
 			hidden, have := key("hidden_size")(fields)
 			if have && known && all > 0 {
@@ -69,6 +72,11 @@ func headsOf(count dim) dim {
 		}
 		return n * size, ok && given
 	}
+}
+
+// sizesHeads reports whether an architecture has a default of its own for head_dim.
+func sizesHeads(modelType string) bool {
+	return strings.HasPrefix(modelType, "gemma") || strings.HasPrefix(modelType, "qwen3") || strings.Contains(classDefaults[modelType], `"head_dim"`)
 }
 
 // keyHeads is a dim: the number of heads for keys and values. If the config lacks it, some architectures use the
@@ -133,7 +141,7 @@ type shaped struct {
 // programs that only open files should not spend.
 var shapes = sync.OnceValue(func() []shaped {
 	return []shaped{
-		{append([]string{"mixtral", "qwen2_moe", "qwen3_moe"}, llamas...), map[string][]dim{
+		{append([]string{"mixtral", "qwen2_moe", "qwen3_moe", "cohere2", "olmo3", "ministral", "helium", "seed_oss", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "stablelm", "starcoder2"}, llamas...), map[string][]dim{
 			"self_attn.q_proj.weight": {queries, hidden}, "self_attn.k_proj.weight": {keys, hidden}, "self_attn.v_proj.weight": {keys, hidden}, "self_attn.o_proj.weight": {hidden, queries},
 			"self_attn.q_proj.bias": {queries}, "self_attn.k_proj.bias": {keys}, "self_attn.v_proj.bias": {keys},
 			"input_layernorm.weight": {hidden}, "post_attention_layernorm.weight": {hidden},
@@ -151,9 +159,11 @@ var shapes = sync.OnceValue(func() []shaped {
 		{[]string{"deepseek_v3"}, map[string][]dim{"self_attn.kv_a_proj_with_mqa.weight": {plus(key("kv_lora_rank"), key("qk_rope_head_dim")), hidden}, "self_attn.kv_a_layernorm.weight": {key("kv_lora_rank")}}, nil},
 		{[]string{"electra"}, nil, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, key("embedding_size")}}},
 		{[]string{"clip_text_model", "siglip_text_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.token_embedding.weight": {vocab, hidden}, "embeddings.position_embedding.weight": {places, hidden}}},
-		{[]string{"clip_vision_model", "siglip_vision_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.patch_embedding.weight": {hidden, nil, key("patch_size"), key("patch_size")}}},
+		{[]string{"clip_vision_model", "siglip_vision_model"}, map[string][]dim{"self_attn.q_proj.weight": {hidden, hidden}, "mlp.fc1.weight": {inner, hidden}}, map[string][]dim{"embeddings.patch_embedding.weight": {hidden, key("num_channels"), key("patch_size"), key("patch_size")}}},
 		{[]string{"clip_vision_model"}, nil, map[string][]dim{"embeddings.position_embedding.weight": {patches(1), hidden}}},
 		{[]string{"siglip_vision_model"}, nil, map[string][]dim{"embeddings.position_embedding.weight": {patches(0), hidden}}},
+		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus", "whisper"}, nil, map[string][]dim{"encoder.layers.0.fc1.weight": {key("encoder_ffn_dim"), model}, "decoder.layers.0.fc1.weight": {key("decoder_ffn_dim"), model}}},
+		{[]string{"bart", "mbart"}, nil, map[string][]dim{"encoder.embed_positions.weight": {plus(places, times(2, one)), model}, "decoder.embed_positions.weight": {plus(places, times(2, one)), model}}},
 		{[]string{"whisper"}, nil, map[string][]dim{"encoder.embed_positions.weight": {key("max_source_positions"), model}, "decoder.embed_positions.weight": {key("max_target_positions"), model}, "encoder.conv1.weight": {model, key("num_mel_bins"), nil}}},
 		{[]string{"gpt_neox"}, map[string][]dim{"attention.query_key_value.weight": {times(3, hidden), hidden}, "mlp.dense_h_to_4h.weight": {inner, hidden}, "mlp.dense_4h_to_h.weight": {hidden, inner}}, map[string][]dim{"embed_in.weight": {vocab, hidden}}},
 		{[]string{"bloom"}, map[string][]dim{"self_attention.query_key_value.weight": {times(3, hidden), hidden}}, map[string][]dim{"word_embeddings.weight": {vocab, hidden}}},
@@ -162,15 +172,17 @@ var shapes = sync.OnceValue(func() []shaped {
 		{[]string{"distilbert"}, map[string][]dim{"attention.q_lin.weight": {key("dim"), key("dim")}, "ffn.lin1.weight": {key("hidden_dim"), key("dim")}, "ffn.lin2.weight": {key("dim"), key("hidden_dim")}},
 			map[string][]dim{"embeddings.word_embeddings.weight": {vocab, key("dim")}, "embeddings.position_embeddings.weight": {places, key("dim")}}},
 		{[]string{"mpnet"}, map[string][]dim{"attention.attn.q.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, hidden}, "embeddings.position_embeddings.weight": {places, hidden}}},
-		{[]string{"deberta-v2"}, map[string][]dim{"attention.self.query_proj.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, nil}}},
+		{[]string{"deberta-v2"}, map[string][]dim{"attention.self.query_proj.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, map[string][]dim{"embeddings.word_embeddings.weight": {vocab, nil}, "embeddings.position_embeddings.weight": {places, nil}}},
 		{[]string{"albert"}, map[string][]dim{"albert_layers.0.attention.query.weight": {hidden, hidden}, "albert_layers.0.ffn.weight": {inner, hidden}}, map[string][]dim{
 			"embeddings.word_embeddings.weight": {vocab, key("embedding_size")}, "embeddings.position_embeddings.weight": {places, key("embedding_size")}, "embeddings.token_type_embeddings.weight": {key("type_vocab_size"), key("embedding_size")},
 		}},
 		{[]string{"modernbert"}, map[string][]dim{"attn.Wqkv.weight": {times(3, hidden), hidden}, "mlp.Wi.weight": {times(2, inner), hidden}, "mlp.Wo.weight": {hidden, inner}}, map[string][]dim{"embeddings.tok_embeddings.weight": {vocab, hidden}}},
-		{[]string{"t5", "mt5", "umt5"}, map[string][]dim{"layer.0.SelfAttention.q.weight": {product(key("num_heads"), key("d_kv")), model}, "layer.1.DenseReluDense.wo.weight": {model, key("d_ff")}, "layer.2.DenseReluDense.wo.weight": {model, key("d_ff")}}, nil},
+		{[]string{"t5", "mt5", "umt5"}, map[string][]dim{"layer.0.SelfAttention.q.weight": {product(key("num_heads"), key("d_kv")), model}, "layer.1.DenseReluDense.wo.weight": {model, key("d_ff")}, "layer.2.DenseReluDense.wo.weight": {model, key("d_ff")},
+			"layer.0.SelfAttention.relative_attention_bias.weight": {key("relative_attention_num_buckets"), key("num_heads")}}, nil},
 		{[]string{"bart", "mbart", "m2m_100", "marian", "pegasus", "whisper"}, map[string][]dim{"self_attn.q_proj.weight": {model, model}}, nil},
-		{[]string{"vit", "deit"}, map[string][]dim{"attention.attention.query.weight": {hidden, hidden}, "intermediate.dense.weight": {inner, hidden}}, nil},
-		{[]string{"dinov2"}, map[string][]dim{"attention.attention.query.weight": {hidden, hidden}}, nil},
+		{[]string{"vit", "deit"}, map[string][]dim{"intermediate.dense.weight": {inner, hidden}}, nil},
+		{[]string{"vit", "deit", "dinov2"}, map[string][]dim{"attention.attention.query.weight": {hidden, hidden}}, map[string][]dim{"embeddings.patch_embeddings.projection.weight": {hidden, key("num_channels"), key("patch_size"), key("patch_size")}}},
+		{[]string{"vit"}, nil, map[string][]dim{"embeddings.position_embeddings": {nil, patches(1), hidden}}},
 		{[]string{"mamba"}, map[string][]dim{"norm.weight": {hidden}}, map[string][]dim{"embeddings.weight": {vocab, hidden}}},
 		{llamas, map[string][]dim{"mlp.gate_proj.weight": {inner, hidden}, "mlp.up_proj.weight": {inner, hidden}, "mlp.down_proj.weight": {hidden, inner}}, nil},
 		{[]string{"bert", "roberta", "xlm-roberta", "camembert", "electra"}, map[string][]dim{

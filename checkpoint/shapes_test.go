@@ -66,21 +66,10 @@ func TestShapes(t *testing.T) {
 		model.layers.*.input_layernorm.weight model.layers.*.post_attention_layernorm.weight model.norm.weight 8
 		model.embed_tokens.weight _x8`
 	for name, c := range map[string]struct{ config, shapes string }{
-		"llama":           {`"model_type":"llama","hidden_size":8,"num_attention_heads":2,"num_key_value_heads":1,"intermediate_size":12,"num_hidden_layers":2`, llama},
-		"a size of heads": {`"model_type":"qwen2","hidden_size":8,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":2,"intermediate_size":12,"num_hidden_layers":2`, llama},
-		"as many keys":    {`"model_type":"granite","hidden_size":8,"num_attention_heads":1,"intermediate_size":12,"num_hidden_layers":2`, strings.ReplaceAll(llama, "4", "8")},
-		"bert": {`"model_type":"bert","hidden_size":8,"num_attention_heads":2,"intermediate_size":12,"num_hidden_layers":2,"max_position_embeddings":10,"type_vocab_size":2`, `
-			encoder.layer.*.attention.self.query.weight encoder.layer.*.attention.self.key.weight encoder.layer.*.attention.self.value.weight encoder.layer.*.attention.output.dense.weight 8x8
-			encoder.layer.*.attention.self.query.bias encoder.layer.*.attention.self.key.bias encoder.layer.*.attention.self.value.bias encoder.layer.*.attention.output.dense.bias 8
-			encoder.layer.*.attention.output.LayerNorm.weight encoder.layer.*.attention.output.LayerNorm.bias encoder.layer.*.output.LayerNorm.weight encoder.layer.*.output.LayerNorm.bias 8
-			encoder.layer.*.intermediate.dense.weight 12x8
-			encoder.layer.*.intermediate.dense.bias 12
-			encoder.layer.*.output.dense.weight 8x12
-			encoder.layer.*.output.dense.bias 8
-			embeddings.position_embeddings.weight 10x8
-			embeddings.token_type_embeddings.weight 2x8
-			embeddings.word_embeddings.weight _x8
-			embeddings.LayerNorm.weight embeddings.LayerNorm.bias 8`},
+		"llama":             {`"model_type":"llama","hidden_size":8,"num_attention_heads":2,"num_key_value_heads":1,"intermediate_size":12,"num_hidden_layers":2`, llama},
+		"a size of heads":   {`"model_type":"qwen2","hidden_size":8,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":2,"intermediate_size":12,"num_hidden_layers":2`, llama},
+		"as many keys":      {`"model_type":"granite","hidden_size":8,"num_attention_heads":1,"intermediate_size":12,"num_hidden_layers":2`, strings.ReplaceAll(llama, "4", "8")},
+		"bert":              {`"model_type":"bert","hidden_size":8,"num_attention_heads":2,"intermediate_size":12,"num_hidden_layers":2,"max_position_embeddings":10,"type_vocab_size":2`, layersOfBERT},
 		"gpt2":              {`"model_type":"gpt2","n_embd":8,"n_head":2,"n_layer":2,"n_positions":10`, gpt2},
 		"gpt2 with n_inner": {`"model_type":"gpt2","n_embd":8,"n_inner":16,"n_head":2,"n_layer":2,"n_positions":10`, strings.ReplaceAll(gpt2, "32", "16")},
 	} {
@@ -113,6 +102,20 @@ func TestShapes(t *testing.T) {
 		})
 	}
 }
+
+// layersOfBERT are the tensors of a BERT with 2 layers.
+const layersOfBERT = `
+	encoder.layer.*.attention.self.query.weight encoder.layer.*.attention.self.key.weight encoder.layer.*.attention.self.value.weight encoder.layer.*.attention.output.dense.weight 8x8
+	encoder.layer.*.attention.self.query.bias encoder.layer.*.attention.self.key.bias encoder.layer.*.attention.self.value.bias encoder.layer.*.attention.output.dense.bias 8
+	encoder.layer.*.attention.output.LayerNorm.weight encoder.layer.*.attention.output.LayerNorm.bias encoder.layer.*.output.LayerNorm.weight encoder.layer.*.output.LayerNorm.bias 8
+	encoder.layer.*.intermediate.dense.weight 12x8
+	encoder.layer.*.intermediate.dense.bias 12
+	encoder.layer.*.output.dense.weight 8x12
+	encoder.layer.*.output.dense.bias 8
+	embeddings.position_embeddings.weight 10x8
+	embeddings.token_type_embeddings.weight 2x8
+	embeddings.word_embeddings.weight _x8
+	embeddings.LayerNorm.weight embeddings.LayerNorm.bias 8`
 
 const gpt2 = `
 	h.*.attn.c_attn.weight 8x24

@@ -1,0 +1,83 @@
+package checkpoint_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// savedModel returns the config and the tensors of a model that transformers saved, from the unpacked directory saved.
+func savedModel(t *testing.T, saved, name string) (config map[string]any, tensors map[string]safetensors.Tensor) {
+	t.Helper()
+	dir := filepath.Join(saved, name)
+	text, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &config))
+	f, err := safetensors.Load(filepath.Join(dir, "model.safetensors"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	return config, maps.Collect(f.Tensors())
+}
+
+// judgeModel returns the findings about a model with this config and these tensors.
+func judgeModel(t *testing.T, config map[string]any, tensors map[string]safetensors.Tensor) []string {
+	t.Helper()
+	text, err := json.Marshal(config)
+	require.NoError(t, err)
+	return check(t, files(map[string]string{"config.json": string(text), "model.safetensors": written(t, tensors)}))
+}
+
+// TestLayerCounts: each number of layers in a config, even of one part of a model, agrees with the tensors. Without a
+// number for the decoder, a T5 has as many layers there as in the encoder.
+func TestLayerCounts(t *testing.T) {
+	saved := unpack(t, "saved", "saved.tar.bz2")
+	for path, model := range map[string]string{
+		"num_layers": "t5-s2s", "num_decoder_layers": "t5-s2s", "encoder_layers": "bart-s2s", "decoder_layers": "bart-s2s", "n_layer": "bloom-causal",
+		"vision_config.num_hidden_layers": "clip-base", "text_config.num_hidden_layers": "llava-vlm", "num_hidden_layers": "opt-causal",
+	} {
+		config, tensors := savedModel(t, saved, model)
+		section, key := config, path
+		if outer, inner, found := strings.Cut(path, "."); found {
+			section, key = config[outer].(map[string]any), inner
+		}
+		for n, want := range []string{1: "there are tensors of layer 1", 2: "", 3: "are not stored"} {
+			if n == 0 {
+				continue
+			}
+			section[key] = n
+			found := judgeModel(t, config, tensors)
+			require.Len(t, found, min(len(want), 1), "%s %d", path, n)
+			require.Contains(t, strings.Join(found, ""), want, path)
+			if n == 1 {
+				require.Contains(t, found[0], path+" 1,")
+			}
+		}
+	}
+	config, tensors := savedModel(t, saved, "t5-s2s")
+	delete(config, "num_decoder_layers")
+	require.Empty(t, judgeModel(t, config, tensors))
+	config["num_layers"] = 1
+	require.Len(t, judgeModel(t, config, tensors), 1)
+}
+
+// TestLostStacks: a class with an encoder and a decoder has both.
+func TestLostStacks(t *testing.T) {
+	saved := unpack(t, "saved", "saved.tar.bz2")
+	for _, model := range []string{"t5-s2s", "bart-s2s", "whisper-asr"} {
+		for _, lost := range []string{"encoder.", "decoder."} {
+			config, tensors := savedModel(t, saved, model)
+			maps.DeleteFunc(tensors, func(name string, _ safetensors.Tensor) bool {
+				return strings.Contains("."+name, "."+lost) && strings.ContainsAny(name, "0123456789")
+			})
+			found := judgeModel(t, config, tensors)
+			require.Len(t, found, 1, "%s without %s", model, lost)
+			require.Contains(t, found[0], `missing: the tensor "`+lost)
+		}
+	}
+}
