@@ -24,7 +24,6 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 	if isKnown(config.Type) { // in other architectures, these numbers may have other meanings
 		texts = append(texts, d.sizeText(config, s)...)
 		texts = append(texts, d.classText(config, s)...)
-		texts = append(texts, expertText(config, s)...)
 		if config.Quantization == nil && config.MLX == nil {
 			texts = append(texts, d.labelText(config, s)...)
 		}
@@ -32,6 +31,7 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 			texts = append(texts, d.layerText(config, s)...)
 		}
 	}
+	texts = append(texts, expertText(config, s)...)
 	if config.Quantization == nil && config.MLX == nil && !config.Remote {
 		texts = append(texts, d.biasText(config, s)...)
 	}

@@ -103,6 +103,18 @@ func TestUntiedHeads(t *testing.T) {
 	}
 }
 
+// TestHeadOfWhisper: the head of a Whisper, even without an encoder, is called proj_out.
+func TestHeadOfWhisper(t *testing.T) {
+	model := map[string]safetensors.Tensor{"model.decoder.embed_tokens.weight": zeros(t, 2, 2), "proj_out.weight": zeros(t, 2, 2)}
+	untied := func() string {
+		found := check(t, files(map[string]string{"config.json": `{"model_type":"whisper","architectures":["WhisperForCausalLM"],"tie_word_embeddings":false}`, "model.safetensors": written(t, model)}))
+		return strings.Join(found, "; ")
+	}
+	require.NotContains(t, untied(), "that the head is not tied")
+	delete(model, "proj_out.weight")
+	require.Contains(t, untied(), "that the head is not tied")
+}
+
 // TestNamesOfDTypes: transformers does not open a config with a dtype that PyTorch does not have.
 func TestNamesOfDTypes(t *testing.T) {
 	for name, found := range map[string]int{"float32": 0, "torch.float32": 0, "float": 0, "auto": 1, "fp32": 1, "3": 1} {

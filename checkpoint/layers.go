@@ -391,7 +391,7 @@ func (l *layout) beyond(have stack, part configPart, count int) string {
 	if count == 0 || last < count {
 		return ""
 	}
-	return fmt.Sprintf("%s%s %d, but there are tensors of layer %d", part.path, strings.Fields(l.count)[0], count, last)
+	return fmt.Sprintf("%s%s %d, but there are tensors of layer %d", cut(part.path), strings.Fields(l.count)[0], count, last)
 }
 
 // unknown returns the text of a finding if the layers of a stack have a weight or a bias that those of the architecture
@@ -412,7 +412,8 @@ func (l *layout) unknown(prefix string, have stack, part configPart) string {
 	for _, rest := range slices.Sorted(maps.Keys(have)) {
 		isPart := strings.HasSuffix(rest, ".weight") || strings.HasSuffix(rest, ".bias")
 		if closed && isPart && !isBuffer(rest) && !slices.Contains(known, rest) {
-			return fmt.Sprintf("%smodel_type %s, but \"%s%s%d.%s\" is stored, which such a model does not have: libraries leave it out", part.path, quoted(part.Type), cut(prefix), l.stack, slices.Min(have[rest]), cut(rest))
+			name := fmt.Sprintf("%s%s%d.%s", prefix, l.stack, slices.Min(have[rest]), rest)
+			return fmt.Sprintf("%smodel_type %s, but %s is stored, which such a model does not have: libraries leave it out", cut(part.path), quoted(part.Type), quoted(name))
 		}
 	}
 	return ""

@@ -3,10 +3,12 @@ package checkpoint
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
 
@@ -131,6 +133,25 @@ func (m *modelConfig) own() map[string]any {
 		}
 	}
 	return nil
+}
+
+// sharing matches the keys of settings that let layers share keys and values, or make layers of different kinds.
+var sharing = lazyregexp.New(`kv_shar|share_factor|_cla$|yoco|k_eq_v|pattern|interval|hybrid|block_configs`)
+
+// sharesKeys reports whether a layer may share its keys and values with another one, or be of another kind than all others.
+func (m *modelConfig) sharesKeys(layer int) bool {
+	return slices.ContainsFunc(m.stored(), func(p configPart) bool {
+		if types, _ := p.fields["layer_types"].([]any); layer < len(types) {
+			same := slices.DeleteFunc(slices.Clone(types), func(kind any) bool { return fmt.Sprint(kind) != fmt.Sprint(types[layer]) })
+			return len(same) == 1
+		}
+		for key, value := range p.fields {
+			if sharing().MatchString(key) && value != nil && value != false && value != 0. {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // counts returns the numbers of layers that the config and the configs within it specify.

@@ -40,6 +40,9 @@ func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 		lost, why = in.oddOne(names), "all other modules of this name have it"
 	}
 	if lost == "" {
+		lost = in.lostModule(names, config)
+	}
+	if lost == "" {
 		lost, why = numberHole(names, config), "those before and after it are there"
 	}
 	if lost != "" {
@@ -190,7 +193,7 @@ func (in instances) oddOne(names []string) string {
 const maxLost = 3
 
 // lostIn returns the first tensor that the instance odd lacks, if all others have it, and if it lacks nothing else, or
-// nothing but other tensors of a module in isProjection. Otherwise it returns "". It also returns "" if an instance in
+// nothing but other tensors of a module in isProjection, or of an expert. Otherwise it returns "". It also returns "" if an instance in
 // the first or the last layer lacks a whole module, which is allowed, but not if it lacks half of a module.
 func lostIn(names, paths []string, odd string) string {
 	have := restsBelow(names, odd)
@@ -211,10 +214,84 @@ func lostIn(names, paths []string, odd string) string {
 		return ""
 	}
 	half := len(lost) == 1 && (lost[0] == "weight" || lost[0] == "bias")
-	if !half && isBoundary(paths, odd) || len(lost) > 1 && !isProjection(lost, have) {
+	if !half && isBoundary(paths, odd) || len(lost) > 1 && !isProjection(lost, have) && !strings.HasSuffix(odd, ".experts.") {
 		return ""
 	}
 	return odd + lost[0]
+}
+
+// Names of modules that all layers of a stack have if the layers have the same modules otherwise: layerBlocks
+// are the blocks of a layer, and attentionKeys those of modules in an attention.
+const (
+	layerBlocks   = "attention attn attn1 attn2 block_sparse_moe feed_forward ff ffn mixer mlp moe self_attention self_attn"
+	attentionKeys = "k k_proj k_norm key v v_proj value"
+)
+
+// lostModule returns the first tensor of a block, or of a norm, that one of at least three layers lacks, or of the keys or values that the
+// attention of one of at least four layers lacks and is not known to share with another. Apart from that, the layers must
+// have the same modules: those of hybrid models do not. It also returns a tensor that one expert lacks and most others
+// have. It returns "" if there is none.
+func (in instances) lostModule(names []string, config *modelConfig) string {
+	for _, template := range slices.Sorted(maps.Keys(in)) {
+		paths := slices.Sorted(maps.Keys(in[template]))
+		counts := slices.Sorted(maps.Values(in[template]))
+		if len(paths) < 3 || counts[0] == counts[len(counts)-1] {
+			continue
+		}
+		parts := strings.Split(strings.TrimSuffix(template, "."), ".")
+		last := parts[len(parts)-1]
+		lost := ""
+		switch {
+		case last == "*" && len(parts) > 1 && parts[len(parts)-2] == "experts":
+			lost = lostChild(names, paths, 0, func(count int, _, _ string) bool { return 2*count > len(paths) })
+		case last == "*":
+			lost = lostChild(names, paths, 1, func(count int, child, odd string) bool {
+				return count == len(paths)-1 && (slices.Contains(strings.Fields(layerBlocks), child) || strings.Contains(child, "norm") && !isBoundary(paths, odd))
+			})
+		case slices.Contains(strings.Fields(layerBlocks), last) && len(paths) > 3:
+			lost = lostChild(names, paths, 3, func(count int, child, odd string) bool {
+				return count == len(paths)-1 && slices.Contains(strings.Fields(attentionKeys), child) && !isBoundary(paths, odd) && !config.sharesKeys(firstNumber(odd))
+			})
+		}
+		if lost != "" {
+			return lost
+		}
+	}
+	return ""
+}
+
+// lostChild returns the first tensor of the first child that a path lacks, where a child is the part of a name after the
+// path, up to the next dot. It returns "" unless all paths but one have the same children, and this one lacks up to most
+// of them, for each of which is returns true. is gets the number of paths that have the child. If most is 0, the first
+// child for which is returns true counts, whatever else the paths lack.
+func lostChild(names, paths []string, most int, is func(count int, child, odd string) bool) string {
+	with := make(map[string]map[string]string) // the first tensor of each child, by the path
+	for _, path := range paths {
+		for _, rest := range restsBelow(names, path) {
+			child, _, _ := strings.Cut(rest, ".")
+			if with[child] == nil {
+				with[child] = make(map[string]string)
+			}
+			if with[child][path] == "" {
+				with[child][path] = rest
+			}
+		}
+	}
+	lost, odd, n := "", "", 0
+	for _, child := range slices.Sorted(maps.Keys(with)) {
+		if len(with[child]) == len(paths) {
+			continue
+		}
+		at := slices.IndexFunc(paths, func(path string) bool { return with[child][path] == "" })
+		ours := is(len(with[child]), child, paths[at])
+		if n++; lost == "" && ours {
+			lost, odd = with[child][slices.Min(slices.Collect(maps.Keys(with[child])))], paths[at]
+		}
+		if most > 0 && (!ours || odd != paths[at] || n > most) {
+			return ""
+		}
+	}
+	return odd + lost
 }
 
 // projections are names of modules that every layer of a stack has if the other modules of its kind are there. Modules

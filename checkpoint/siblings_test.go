@@ -129,6 +129,68 @@ func TestLostSiblings(t *testing.T) {
 	}
 }
 
+// TestLostModules: one of several layers lacks a block, or the keys and values of its attention, and has otherwise what the
+// other layers have. This is no finding if the config lets layers share keys, or has layers of different kinds.
+func TestLostModules(t *testing.T) {
+	const attention, mlp = "n.weight self_attn.q.weight self_attn.k_proj.weight self_attn.v_proj.weight ", "m.weight mlp.a.weight mlp.b.weight mlp.c.weight mlp.d.weight "
+	experts := func(int) string {
+		return "n.weight mlp.experts.0.a.weight mlp.experts.0.b.weight mlp.experts.1.a.weight mlp.experts.1.b.weight mlp.experts.2.a.weight mlp.experts.2.b.weight"
+	}
+	whole := func(int) string { return attention + mlp }
+	norms := func(n int) string { // the first two layers have no experts
+		return "norm.weight norm2.weight mlp.up.weight " + []string{"mlp.gate.weight mlp.experts.0.up.weight mlp.experts.1.up.weight mlp.experts.2.up.weight mlp.down.weight", ""}[min(n/2, 1)]
+	}
+	other := func(n int) string { return attention + mlp + []string{"", "scan.weight"}[n%5/4] }
+	for _, c := range []struct {
+		names        func(n int) string
+		layers       int
+		config, lost string // lost is the start of a name, in which * stands for each layer
+		found        string
+	}{
+		{whole, 6, "", "3.mlp.", "3.mlp.a.weight"},
+		{whole, 3, "", "0.mlp.", "0.mlp.a.weight"},
+		{whole, 2, "", "1.mlp.", ""},
+		{whole, 6, "", "5.self_attn.", "5.self_attn.k_proj.weight"},
+		{whole, 6, "", "3.m", ""}, // a norm and its block: such a layer may be left out on purpose
+		{other, 6, "", "4.mlp.", ""},
+		{other, 6, "", "3.mlp.", ""},
+		{whole, 6, "", "2.self_attn.v", "2.self_attn.v_proj.weight"},
+		{whole, 4, "", "2.self_attn.k", "2.self_attn.k_proj.weight"},
+		{whole, 3, "", "1.self_attn.v", ""},
+		{whole, 6, "", "5.self_attn.v", ""},
+		{whole, 6, `,"num_kv_shared_layers":1`, "2.self_attn.v", ""},
+		{whole, 6, `,"num_kv_shared_layers":0`, "2.self_attn.v", "2.self_attn.v_proj.weight"},
+		{whole, 6, `,"layer_types":["full","full","window"]`, "2.self_attn.v", ""},
+		{whole, 6, `,"layer_types":["full",{},"window","window",{}]`, "2.self_attn.v", "2.self_attn.v_proj.weight"},
+		{whole, 6, "", "2.m.", "2.m.weight"},
+		{whole, 6, "", "2.n.", "2.n.weight"},
+		{norms, 6, "", "2.norm.", "2.norm.weight"},
+		{norms, 6, "", "0.norm.", ""},
+		{whole, 6, `,"layer_types":["full","full",{}]`, "2.self_attn.v", ""},
+		{whole, 6, `,"layer_types":["full","full","full"]`, "2.self_attn.v", "2.self_attn.v_proj.weight"},
+		{experts, 6, "", "*.mlp.experts.0.b", "0.mlp.experts.0.b.weight"},
+		{experts, 6, "", "*.mlp.experts.2", ""},
+		{experts, 6, "", "3.mlp.experts.2", "3.mlp.experts.2.a.weight"},
+	} {
+		model := layersOf(t, c.layers, c.names)
+		maps.DeleteFunc(model, func(name string, _ safetensors.Tensor) bool {
+			before, after, every := strings.Cut("model.layers."+c.lost, "*")
+			return strings.HasPrefix(name, before) && (!every || strings.Contains(name, after))
+		})
+		config := fmt.Sprintf(`{"model_type":"new","architectures":["New"],"num_hidden_layers":%d%s}`, c.layers, c.config)
+		found := check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)}))
+		require.Len(t, found, min(len(c.found), 1), "%d layers%s without %s: %v", c.layers, c.config, c.lost, found)
+		require.Contains(t, strings.Join(found, ""), c.found)
+	}
+	both := layersOf(t, 6, whole) // two layers lost different things
+	for name := range both {
+		if strings.HasPrefix(name, "model.layers.2.self_attn.k") || strings.HasPrefix(name, "model.layers.3.self_attn.v") {
+			delete(both, name)
+		}
+	}
+	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, both)})))
+}
+
 // TestBiasFits: a bias that fits neither the rows nor the columns of its weight is a finding.
 func TestBiasFits(t *testing.T) {
 	config := `{"model_type":"new"}`

@@ -87,6 +87,8 @@ var tyings = sync.OnceValue(func() (rows []tying) {
 		rows[len(rows)-1].always = true
 	}
 	add("lm_head.weight", "model.shared.weight", bart...)
+	add("lm_head.weight", "model.shared.weight", "marian")
+	add("lm_head.weight", "model.decoder.embed_tokens.weight", "marian")
 	add("proj_out.weight", "model.decoder.embed_tokens.weight", "whisper")
 	add("lm_head.weight", "model.decoder.embed_tokens.weight", "opt")
 	add("lm_head.weight", "transformer.word_embeddings.weight", "bloom")
@@ -149,7 +151,10 @@ func (m *modelConfig) tiesWithin() bool {
 		return false
 	}
 	return slices.ContainsFunc(m.stored(), func(p configPart) bool {
-		tied, _ := p.fields["tie_word_embeddings"].(bool)
+		tied, given := p.fields["tie_word_embeddings"].(bool)
+		if m.Tie == nil && !given && m.class() != "" && p.path != "" {
+			tied = tiesByDefault(p.Type)
+		}
 		return tied && (p.path == "" || modelconfig.OfLanguage(strings.Split(strings.TrimSuffix(p.path, "."), ".")))
 	})
 }
@@ -161,6 +166,13 @@ func (m *modelConfig) ties() bool {
 	}
 	_, given := m.own()["tie_word_embeddings"] // as null, or as the default false
 	return isKnown(m.Type) && classDefaults[m.Type] != "" && len(m.Architectures) > 0 && !m.Remote && !given
+}
+
+// tiesByDefault reports whether the head of an architecture is known to be tied to the embedding if the config lacks
+// tie_word_embeddings.
+func tiesByDefault(modelType string) bool {
+	_, given := defaultsOf(modelType)["tie_word_embeddings"] // as false
+	return isKnown(modelType) && classDefaults[modelType] != "" && !given
 }
 
 // judgeUntied notes a language model whose head is neither stored nor tied to the embedding.
@@ -192,7 +204,7 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 // otherHead reports whether the head may be stored under another name, or quantised. Any tensor outside the layers that
 // has the shape of the embedding may be the head: transformers saves the head of DeepSeek-V4 as head.weight. If anyName
 // is true, a tensor whose name resembles that of a head may also be the head. If known is true, the head of the model is
-// known to have lm_head in its name.
+// known to have lm_head or proj_out in its name.
 func (d *directory) otherHead(s *set, embedding string, anyName, known bool) bool {
 	embedded, _ := d.info(s, embedding)
 	resembles := func(name string) bool {
@@ -201,7 +213,7 @@ func (d *directory) otherHead(s *set, embedding string, anyName, known bool) boo
 	for name := range s.where {
 		i, _ := d.info(s, name)
 		if anyName && known {
-			if strings.Contains(name, "lm_head") {
+			if strings.Contains(name, "lm_head") || strings.HasPrefix(name, "proj_out.") {
 				return true
 			}
 			continue

@@ -21,6 +21,8 @@ func TestTyings(t *testing.T) {
 		{`"model_type":"bart","architectures":["Bart"]`, "model.encoder.embed_tokens.weight", "model.shared.weight", false},
 		{`"model_type":"bart","architectures":["Bart"]`, "decoder.embed_tokens.weight", "shared.weight", false},
 		{`"model_type":"m2m_100","architectures":["M2M"]`, "lm_head.weight", "model.shared.weight", false},
+		{`"model_type":"marian","architectures":["Marian"]`, "lm_head.weight", "model.shared.weight", false},
+		{`"model_type":"marian","architectures":["Marian"]`, "lm_head.weight", "model.decoder.embed_tokens.weight", false},
 		{`"model_type":"whisper","architectures":["Whisper"]`, "proj_out.weight", "model.decoder.embed_tokens.weight", false},
 		{`"model_type":"opt","architectures":["OPT"]`, "lm_head.weight", "model.decoder.embed_tokens.weight", false},
 		{`"model_type":"bert","architectures":["Bert"]`, "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight", false},
@@ -40,6 +42,9 @@ func TestTyings(t *testing.T) {
 	}
 	for config, want := range map[string]int{
 		"": 0, tied: 1, untied: 0, `,"text_config":{"model_type":"llama"` + tied + `}`: 1, untied + `,"text_config":{"model_type":"llama"` + tied + `}`: 1,
+		`,"architectures":["A"],"text_config":{"model_type":"gemma3_text"}`: 1, `,"architectures":["A"],"text_config":{"model_type":"gemma3_text"` + untied + `}`: 0,
+		`,"architectures":["A"],"text_config":{"model_type":"mistral"}`: 0, `,"architectures":["A"],"text_config":{"model_type":"new"}`: 0,
+		`,"text_config":{"model_type":"gemma3_text"}`: 0, untied + `,"architectures":["A"],"text_config":{"model_type":"gemma3_text"}`: 0,
 		`,"text_config":{"model_type":"llama"` + untied + `}`: 0, `,"vision_config":{"model_type":"clip_vision_model"` + tied + `}`: 0,
 	} {
 		for head, embedding := range map[string]string{"lm_head.weight": "model.language_model.embed_tokens.weight", "language_model.lm_head.weight": "language_model.model.embed_tokens.weight"} {
