@@ -53,7 +53,7 @@ func components() []component {
 			"conv_in.weight": {channels(0), inputs, nil, nil}, "conv_out.weight": {outputs, channels(0), nil, nil},
 			"down_blocks.0.resnets.*.conv1.weight": {channels(0), nil, nil, nil}, "down_blocks.1.resnets.*.conv1.weight": {channels(1), nil, nil, nil},
 			"down_blocks.2.resnets.*.conv1.weight": {channels(2), nil, nil, nil}, "down_blocks.3.resnets.*.conv1.weight": {channels(3), nil, nil, nil},
-			"mid_block.resnets.*.conv1.weight": {channels(-1), channels(-1), nil, nil},
+			"mid_block.resnets.*.conv1.weight": {channels(-1), channels(-1), nil, nil}, "time_embedding.linear_1.weight": {nil, nil}, "time_embedding.linear_2.weight": {nil, nil},
 		}, map[string]dim{"down_blocks.": blocks, "down_blocks.0.resnets.": key("layers_per_block"), "down_blocks.1.resnets.": key("layers_per_block")}},
 		{[]string{"UNet2DConditionModel", "ControlNetModel"}, map[string][]dim{
 			"down_blocks.*.attentions.*.transformer_blocks.*.attn2.to_k.weight": {nil, key("cross_attention_dim")},
@@ -62,11 +62,13 @@ func components() []component {
 		{[]string{"AutoencoderKL"}, map[string][]dim{
 			"encoder.conv_in.weight": {channels(0), inputs, nil, nil}, "encoder.conv_out.weight": {times(2, latent), channels(-1), nil, nil},
 			"decoder.conv_in.weight": {channels(-1), latent, nil, nil}, "decoder.conv_out.weight": {outputs, channels(0), nil, nil},
+			"encoder.conv_norm_out.weight": {channels(-1)}, "decoder.conv_norm_out.weight": {channels(0)},
 			"quant_conv.weight": {times(2, latent), times(2, latent), nil, nil}, "post_quant_conv.weight": {latent, latent, nil, nil},
 			"encoder.down_blocks.0.resnets.*.conv1.weight": {channels(0), nil, nil, nil}, "encoder.down_blocks.1.resnets.*.conv1.weight": {channels(1), nil, nil, nil},
 		}, map[string]dim{"encoder.down_blocks.": blocks, "decoder.up_blocks.": blocks, "encoder.down_blocks.0.resnets.": key("layers_per_block")}},
 		{[]string{"FluxTransformer2DModel"}, map[string][]dim{"x_embedder.weight": {width, inputs}, "context_embedder.weight": {width, key("joint_attention_dim")}, "proj_out.weight": {product(patch, or(outputs, inputs)), width}},
 			map[string]dim{"transformer_blocks.": key("num_layers"), "single_transformer_blocks.": key("num_single_layers")}},
+		{[]string{"FluxTransformer2DModel", "SD3Transformer2DModel"}, map[string][]dim{"time_text_embed.timestep_embedder.linear_1.weight": {width, nil}, "time_text_embed.timestep_embedder.linear_2.weight": {width, width}, "time_text_embed.text_embedder.linear_1.weight": {width, key("pooled_projection_dim")}, "time_text_embed.text_embedder.linear_2.weight": {width, width}, "norm_out.linear.weight": {times(2, width), width}}, nil},
 		{[]string{"SD3Transformer2DModel"}, map[string][]dim{"pos_embed.proj.weight": {width, inputs, key("patch_size"), key("patch_size")}, "context_embedder.weight": {key("caption_projection_dim"), key("joint_attention_dim")}, "proj_out.weight": {product(patch, outputs), width}},
 			map[string]dim{"transformer_blocks.": key("num_layers")}},
 		{[]string{"PixArtTransformer2DModel"}, map[string][]dim{"pos_embed.proj.weight": {width, inputs, key("patch_size"), key("patch_size")}, "proj_out.weight": {product(patch, outputs), width}, "transformer_blocks.*.attn2.to_k.weight": {nil, key("cross_attention_dim")}}, map[string]dim{"transformer_blocks.": key("num_layers")}},
@@ -83,6 +85,10 @@ func (d *directory) judgeComponentShapes(config *modelConfig, s *set) {
 	for _, c := range components() {
 		if !slices.Contains(c.classes, config.Class) {
 			continue
+		}
+		if lost := c.lost(config.Class, sortedNames(s.where), fields); lost != "" {
+			d.note(Missing, lost, fmt.Sprintf("%s is not stored beside %s, but a %s has it: programs set it at random", quoted(lost), quoted(d.fileOf(s, "")), quoted(config.Class)), d.fileOf(s, ""))
+			return
 		}
 		for _, name := range sortedNames(s.where) {
 			if len(name) > maxName {
@@ -101,6 +107,41 @@ func (d *directory) judgeComponentShapes(config *modelConfig, s *set) {
 			}
 		}
 	}
+}
+
+// lost returns a tensor that every component with this config has, and that is not among sorted names: the start of its
+// name if only that is known. It returns "" if there is none. A directory without any attention or time embedding holds a
+// part of a component, of which lost knows nothing.
+func (c component) lost(class string, names []string, fields map[string]any) string {
+	if !slices.ContainsFunc(names, func(name string) bool {
+		return strings.Contains(name, ".to_q.") || strings.Contains(name, ".time_emb_proj.")
+	}) {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.shapes)) {
+		optional := strings.Contains(name, "*") || strings.Contains(name, "quant_conv") || class == "ControlNetModel" && name == "conv_out.weight"
+		if !optional && !has(names, name) {
+			return name
+		}
+	}
+	if n, _ := number(fields["layers_per_block"]); n == 0 || c.counts["down_blocks."] == nil {
+		return ""
+	}
+	for _, block := range []string{"down_block", "up_block"} {
+		types, _ := fields[block+"_types"].([]any)
+		for i, kind := range types {
+			for _, part := range []string{"resnets", "attentions"} {
+				path := fmt.Sprintf("%ss.%d.%s.0.", block, i, part)
+				if (part == "resnets" || strings.Contains(fmt.Sprint(kind), "Attn")) && len(restsBelow(names, path)) == 0 {
+					return path
+				}
+			}
+		}
+	}
+	if kind, given := fields["mid_block_type"]; (kind != nil || !given) && len(restsBelow(names, "mid_block.resnets.0.")) == 0 {
+		return "mid_block.resnets.0."
+	}
+	return ""
 }
 
 // matchesNumbers reports whether a name is a pattern in which numbers replace each *.

@@ -2,9 +2,11 @@ package checkpoint_test
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,6 +77,60 @@ func TestComponents(t *testing.T) {
 		require.Equal(t, want == "", found == "", found)
 		require.Contains(t, found, want)
 	}
+}
+
+// TestLostParts: a component of diffusers has the parts that its class and its config demand, and each module has the parts
+// that the others of its kind have. A module of another kind, such as a shortcut, may lack them.
+func TestLostParts(t *testing.T) {
+	const config = `{"_class_name":"UNet2DConditionModel","layers_per_block":1,"block_out_channels":[8,8],"down_block_types":["SimpleCrossAttnDownBlock2D","DownBlock2D"],"up_block_types":["UpBlock2D","CrossAttnUpBlock2D"]`
+	model := make(map[string]safetensors.Tensor)
+	add := func(modules string) {
+		for module := range strings.FieldsSeq(modules) {
+			shape := []int{8, 8, 1, 1}[:2+2*min(strings.Count(module, "conv"), 1)]
+			model[module+".weight"], model[module+".bias"] = zeros(t, shape...), zeros(t, 8)
+		}
+	}
+	add("conv_in conv_out time_embedding.linear_1 time_embedding.linear_2 up_blocks.0.resnets.1.conv_shortcut")
+	for path := range strings.FieldsSeq("down_blocks.0 down_blocks.1 mid_block up_blocks.0 up_blocks.1") {
+		for _, resnet := range []string{".resnets.0", ".resnets.1"}[:1+min(strings.Count(path, "up"), 1)] {
+			for part := range strings.FieldsSeq("norm1 conv1 time_emb_proj norm2 conv2") {
+				add(path + resnet + "." + part)
+			}
+		}
+		if path != "up_blocks.1" {
+			for part := range strings.FieldsSeq("to_q to_k to_v add_k_proj to_out.0 group_norm") {
+				add(path + ".attentions.0." + part)
+			}
+		}
+		if path == "up_blocks.1" { // of another kind than the other attentions
+			add(path + ".attentions.0.proj_in " + path + ".attentions.0.transformer_blocks.0.attn1.to_q")
+		}
+	}
+	judged := func(more string, tensors map[string]safetensors.Tensor) string {
+		return strings.Join(check(t, files(map[string]string{"config.json": config + more + "}", "diffusion_pytorch_model.safetensors": written(t, tensors)})), "; ")
+	}
+	require.Empty(t, judged("", model))
+	for lost, want := range map[string]string{
+		"time_embedding.":                          "time_embedding.linear_1.weight",
+		"conv_in.":                                 "conv_in.weight",
+		"down_blocks.0.attentions.":                "down_blocks.0.attentions.0.",
+		"up_blocks.1.attentions.":                  "up_blocks.1.attentions.0.",
+		"down_blocks.1.resnets.":                   "down_blocks.1.resnets.0.",
+		"mid_block.":                               "mid_block.resnets.0.",
+		"up_blocks.0.resnets.0.time_emb_proj":      "up_blocks.0.resnets.0.time_emb_proj.bias",
+		"mid_block.resnets.0.conv2":                "mid_block.resnets.0.conv2.bias",
+		"down_blocks.0.attentions.0.to_k":          "down_blocks.0.attentions.0.to_k.bias",
+		"down_blocks.0.attentions.0.to_out.0.bias": "down_blocks.0.attentions.0.to_out.0.bias",
+		"up_blocks.0.resnets.1.conv_shortcut":      "",
+	} {
+		rest := maps.Clone(model)
+		maps.DeleteFunc(rest, func(name string, _ safetensors.Tensor) bool { return strings.HasPrefix(name, lost) })
+		found := judged("", rest)
+		require.Equal(t, want == "", found == "", "without %s: %s", lost, found)
+		require.Contains(t, found, strings.TrimSuffix(want, "bias"), lost)
+	}
+	maps.DeleteFunc(model, func(name string, _ safetensors.Tensor) bool { return strings.HasPrefix(name, "mid_block.") })
+	require.Empty(t, judged(`,"mid_block_type":null`, model))
 }
 
 // TestKnownParts: models of known architectures have norms, heads, projectors and vision towers, and as many positions as

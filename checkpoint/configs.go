@@ -121,26 +121,22 @@ func (m *modelConfig) keyText(key string) string {
 // typeTexts returns the texts of findings if a number that an architecture needs is not an integer in the config, or in a
 // config within it, or if a dtype is not one of PyTorch.
 func (m *modelConfig) typeTexts() (texts []string) {
-	for _, p := range m.stored() {
+	for _, p := range m.parts() {
 		keys := notNumbers(p.fields)
 		if len(keys) == 0 {
-			all := strings.Fields(wholeKeys)
-			if isKnown(p.Type) { // MusicFlamingo has a fraction there
-				all = append(all, "max_position_embeddings")
-			}
-			keys = slices.DeleteFunc(all, func(key string) bool { return !isScalar(p.fields[key]) })
+			keys = slices.DeleteFunc(strings.Fields(wholeKeys), func(key string) bool {
+				_, whole := number(p.fields[key])
+				return whole || key == "max_position_embeddings" && !isKnown(p.Type) || // MusicFlamingo has a fraction there
+					!slices.Contains([]string{"string", "bool", "json.Number"}, fmt.Sprintf("%T", p.fields[key]))
+			})
 		}
 		for _, key := range keys {
 			texts = append(texts, fmt.Sprintf("%s%s %s, which is not an integer", cut(p.path), key, valueText(p.fields[key])))
 		}
-	}
-	for _, p := range m.parts() {
 		width, ok := key(sameKeys[0]...)(p.fields)
-		if !ok || len(m.Architectures) == 0 || !isKnown(p.Type) || p.fields["head_dim"] != nil || p.fields["kv_lora_rank"] != nil || sizesHeads(p.Type) {
-			continue
-		}
+		divides := ok && len(m.Architectures) > 0 && isKnown(p.Type) && p.fields["head_dim"] == nil && p.fields["kv_lora_rank"] == nil && !sizesHeads(p.Type)
 		for _, name := range []string{"num_attention_heads", "n_head", "n_heads", "encoder_attention_heads", "decoder_attention_heads"} {
-			if heads, ok := number(p.fields[name]); ok && heads > 0 && width%heads != 0 {
+			if heads, ok := number(p.fields[name]); divides && ok && heads > 0 && width%heads != 0 {
 				texts = append(texts, fmt.Sprintf("%s%s %d, which does not divide the width %d of the model", cut(p.path), name, heads, width))
 			}
 		}
@@ -204,11 +200,11 @@ func (d *directory) biasText(config *modelConfig, s *set) (texts []string) {
 			want, given = row.standard, true
 		}
 		for _, rest := range row.rests {
-			i := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix("."+name, "."+rest) })
-			weighted := slices.ContainsFunc(names, func(name string) bool {
-				return strings.HasSuffix("."+name, "."+strings.TrimSuffix(rest, "bias")+"weight")
-			})
-			if given && want && i < 0 && weighted {
+			at := func(rest string) int {
+				return slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix("."+name, "."+rest) })
+			}
+			i := at(rest)
+			if given && want && i < 0 && at(strings.TrimSuffix(rest, "bias")+"weight") >= 0 {
 				texts = append(texts, fmt.Sprintf("%s true, but no %q is stored: libraries set it at random", config.keyText(row.key), rest))
 				break
 			}
@@ -324,12 +320,9 @@ func (d *directory) partText(config *modelConfig, s *set) []string {
 
 var layerName = lazyregexp.New(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
 
-// layerText returns the text of a finding if the number of layers contradicts the layers of the tensors.
+// layerText returns the text of a finding if there are fewer layers than the config specifies.
 func (d *directory) layerText(config *modelConfig, s *set) []string {
-	want, ok := number(config.own()["num_hidden_layers"])
-	if !ok {
-		return nil
-	}
+	want, _ := number(config.own()["num_hidden_layers"])
 	have := make(map[int]bool)
 	for name := range s.where {
 		if m := layerName().FindStringSubmatch(name); m != nil {
@@ -337,19 +330,9 @@ func (d *directory) layerText(config *modelConfig, s *set) []string {
 			have[n] = true
 		}
 	}
-	if len(have) == 0 {
-		return nil
-	}
 	for n := range min(want, 100_000) {
-		if !have[n] {
+		if len(have) > 0 && !have[n] {
 			return []string{fmt.Sprintf("num_hidden_layers %d, but there are no tensors of layer %d", want, n)}
-		}
-	}
-	if next, _ := number(config.own()["num_nextn_predict_layers"]); next == 0 {
-		for n := range have {
-			if n >= want {
-				return []string{fmt.Sprintf("num_hidden_layers %d, but there are tensors of layer %d", want, n)}
-			}
 		}
 	}
 	return nil

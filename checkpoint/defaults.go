@@ -126,18 +126,9 @@ func completed(fields map[string]any) map[string]any {
 
 // wholeKeys are keys for which no architecture of transformers accepts a single value that is not an integer. Some accept
 // null, and some a list.
-const wholeKeys = "hidden_size num_attention_heads num_hidden_layers intermediate_size vocab_size num_key_value_heads head_dim num_channels sliding_window " +
+const wholeKeys = "hidden_size num_attention_heads num_hidden_layers intermediate_size vocab_size max_position_embeddings num_key_value_heads head_dim num_channels sliding_window " +
 	"num_experts_per_tok moe_intermediate_size d_model type_vocab_size encoder_layers decoder_layers encoder_attention_heads encoder_ffn_dim decoder_ffn_dim num_heads decoder_attention_heads " +
 	"projection_dim num_experts n_routed_experts n_group topk_group num_layers depth pretraining_tp num_mel_bins kv_lora_rank q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim num_local_experts"
-
-// isScalar reports whether a value of a config is a text, a truth value or a number that is not spelled as an integer.
-func isScalar(value any) bool {
-	switch value.(type) {
-	case string, bool, json.Number:
-		return true
-	}
-	return false
-}
 
 // notNumbers returns the keys of a config whose value is not a whole number, although a model of its type cannot be
 // made without one. Only num_key_value_heads and head_dim may be null.
@@ -166,8 +157,13 @@ func valueText(value any) string {
 	return cut(string(text))
 }
 
-// number returns a value of a config as an int. It returns false if the value is not a whole number.
+// number returns a value of a config as an int. It returns false if the value is not a whole number. In the fields of a
+// configPart, a number that JSON spells as a fraction is not whole, even if it is 3.0: Python does not take it for an int.
 func number(v any) (int, bool) {
+	if n, ok := v.(json.Number); ok {
+		i, err := strconv.Atoi(string(n))
+		return i, err == nil
+	}
 	f, ok := v.(float64)
 	return int(f), ok && f == float64(int(f))
 }

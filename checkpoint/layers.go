@@ -25,29 +25,19 @@ type layout struct {
 	mixed bool // whether some layers also have other tensors, such as experts
 }
 
-// withBias returns the names of the weights and biases of some modules.
-func withBias(modules ...string) (names []string) {
+// named returns the names of the tensors of some modules, each of which has tensors with these endings.
+func named(modules []string, endings ...string) (names []string) {
 	for _, m := range modules {
-		names = append(names, m+".weight", m+".bias")
+		for _, ending := range endings {
+			names = append(names, m+ending)
+		}
 	}
 	return names
 }
 
-// weightsOf returns the names of the weights of some modules.
-func weightsOf(modules ...string) (names []string) {
-	for _, m := range modules {
-		names = append(names, m+".weight")
-	}
-	return names
-}
-
-// biasesOf returns the names of the biases of some modules.
-func biasesOf(modules ...string) (names []string) {
-	for _, m := range modules {
-		names = append(names, m+".bias")
-	}
-	return names
-}
+func withBias(modules ...string) []string  { return named(modules, ".weight", ".bias") }
+func weightsOf(modules ...string) []string { return named(modules, ".weight") }
+func biasesOf(modules ...string) []string  { return named(modules, ".bias") }
 
 var (
 	attention = weightsOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
@@ -89,7 +88,6 @@ func (m *modelConfig) stored() (parts []configPart) {
 	if decoder.Decode(&fields) != nil {
 		return nil
 	}
-	wholeNumbers(fields)
 	var walk func(fields map[string]any, path string, depth int, overridden bool)
 	walk = func(fields map[string]any, path string, depth int, overridden bool) {
 		if name, ok := fields["model_type"].(string); ok {
@@ -103,26 +101,6 @@ func (m *modelConfig) stored() (parts []configPart) {
 	}
 	walk(fields, "", 0, false)
 	return parts
-}
-
-// wholeNumbers replaces each number in a value that JSON spells as an integer by a float64. The other numbers remain as
-// they are: to Python, 3.0 is not an integer.
-func wholeNumbers(value any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		for key := range value {
-			value[key] = wholeNumbers(value[key])
-		}
-	case []any:
-		for i := range value {
-			value[i] = wholeNumbers(value[i])
-		}
-	case json.Number:
-		if f, err := value.Float64(); err == nil && !strings.ContainsAny(string(value), ".eE") {
-			return f
-		}
-	}
-	return value
 }
 
 // own returns the fields of the config itself, as parts returns them, or nil if it has no model_type.
@@ -146,7 +124,7 @@ func (m *modelConfig) sharesKeys(layer int) bool {
 			return len(same) == 1
 		}
 		for key, value := range p.fields {
-			if sharing().MatchString(key) && value != nil && value != false && value != 0. {
+			if sharing().MatchString(key) && !slices.Contains([]string{"<nil>", "false", "0"}, fmt.Sprint(value)) {
 				return true
 			}
 		}

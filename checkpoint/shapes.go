@@ -27,34 +27,21 @@ func key(names ...string) dim {
 	}
 }
 
-// times returns a dim that is factor times another dim.
-func times(factor int, of dim) dim {
-	return func(fields map[string]any) (int, bool) {
-		n, ok := of(fields)
-		return factor * n, ok
-	}
-}
-
-// product returns a dim that is the product of two dims.
-func product(a, b dim) dim {
+// both returns a dim that is f of the lengths of two dims.
+func both(a, b dim, f func(n, m int) int) dim {
 	return func(fields map[string]any) (int, bool) {
 		n, ok := a(fields)
 		m, also := b(fields)
-		return n * m, ok && also
+		return f(n, m), ok && also
 	}
 }
+
+func product(a, b dim) dim         { return both(a, b, func(n, m int) int { return n * m }) }
+func plus(a, b dim) dim            { return both(a, b, func(n, m int) int { return n + m }) }
+func times(factor int, of dim) dim { return both(of, of, func(n, _ int) int { return factor * n }) }
 
 // one is a dim: 1.
 func one(map[string]any) (int, bool) { return 1, true }
-
-// plus returns a dim that is the sum of two dims.
-func plus(a, b dim) dim {
-	return func(fields map[string]any) (int, bool) {
-		n, ok := a(fields)
-		m, also := b(fields)
-		return n + m, ok && also
-	}
-}
 
 // headsOf returns a dim that is a number of heads times the size of a head. Without head_dim, the size of a head
 // is hidden_size divided by num_attention_heads. If the architecture has another default, ok is false without

@@ -43,6 +43,9 @@ func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 		lost = in.lostModule(names, config)
 	}
 	if lost == "" {
+		lost, why = in.lostPart(names, config), "most modules of its kind have it"
+	}
+	if lost == "" {
 		lost, why = numberHole(names, config), "those before and after it are there"
 	}
 	if lost != "" {
@@ -115,7 +118,7 @@ func hasBiases(class string) bool {
 
 // withBiases matches the names of the weights whose modules also have a bias, in every class for which hasBiases
 // returns true.
-var withBiases = lazyregexp.New(`(?:^|\.)(?:conv_(?:in|out|norm_out)|conv\d?|(?:post_)?quant_conv|norm\d?|group_norm|time_emb_proj|time_embedding\.linear_\d)\.weight$`)
+var withBiases = lazyregexp.New(`(?:^|\.)(?:conv_(?:in|out|norm_out)|conv\d?|(?:post_)?quant_conv|norm\d?|group_norm|time_emb_proj|time_embedding\.linear_\d|proj_in|proj_out|to_out\.0|ff\.net\.0\.proj|ff\.net\.2)\.weight$`)
 
 // biasless returns the bias that a module with a weight of withBiases lacks, or "".
 func biasless(names []string) string {
@@ -172,11 +175,9 @@ func (in instances) oddOne(names []string) string {
 			most = max(most, in[template][path])
 		}
 		for _, path := range paths {
-			if n := in[template][path]; n < most && n >= most-maxLost {
+			if n := in[template][path]; n < most {
 				odd = path
-				odds++
-			} else if n < most {
-				odds = 2 // this instance lacks too much to be one that lost a module
+				odds += most - n
 			}
 		}
 		if odds != 1 {
@@ -189,83 +190,71 @@ func (in instances) oddOne(names []string) string {
 	return ""
 }
 
-// maxLost is the largest number of tensors that oddOne compares an instance for: those of one module.
-const maxLost = 3
-
-// lostIn returns the first tensor that the instance odd lacks, if all others have it, and if it lacks nothing else, or
-// nothing but other tensors of a module in isProjection, or of an expert. Otherwise it returns "". It also returns "" if an instance in
-// the first or the last layer lacks a whole module, which is allowed, but not if it lacks half of a module.
+// lostIn returns the only tensor that the instance odd lacks and all others have. It returns "" if there is none, for
+// values, which may be keys, and for a whole module in the first or the last layer, but not for half of a module.
 func lostIn(names, paths []string, odd string) string {
 	have := restsBelow(names, odd)
-	var lost []string
+	lost := ""
 	for _, path := range paths {
-		if path == odd {
-			continue
-		}
 		for _, rest := range restsBelow(names, path) {
-			if !has(have, rest) && !slices.Contains(lost, rest) {
-				if lost = append(lost, rest); len(lost) > maxLost {
+			if path != odd && !has(have, rest) && rest != lost {
+				if lost != "" {
 					return ""
 				}
+				lost = rest
 			}
 		}
 	}
-	if len(lost) == 0 || strings.Contains(odd+lost[0], "v_proj") {
+	half := lost == "weight" || lost == "bias"
+	if lost == "" || strings.Contains(odd+lost, "v_proj") || !half && isBoundary(paths, odd) {
 		return ""
 	}
-	half := len(lost) == 1 && (lost[0] == "weight" || lost[0] == "bias")
-	if !half && isBoundary(paths, odd) || len(lost) > 1 && !isProjection(lost, have) && !strings.HasSuffix(odd, ".experts.") {
-		return ""
-	}
-	return odd + lost[0]
+	return odd + lost
 }
 
-// Names of modules that all layers of a stack have if the layers have the same modules otherwise: layerBlocks
-// are the blocks of a layer, and attentionKeys those of modules in an attention.
+// Names of modules that all layers of a stack have if the layers have the same modules otherwise: blocks of a layer, the
+// keys and values of an attention, and other projections. Modules such as shortcuts are not among them.
 const (
-	layerBlocks   = "attention attn attn1 attn2 block_sparse_moe feed_forward ff ffn mixer mlp moe self_attention self_attn"
+	layerBlocks   = "attention attn attn1 attn2 block_sparse_moe encoder_attn feed_forward feed_forward1 feed_forward2 ff ffn intermediate intermediate_query mixer mlp moe multi_head_attention output output_query self self_attention self_attn"
 	attentionKeys = "k k_proj k_norm key v v_proj value"
+	projections   = "q_proj o_proj out_proj qkv_proj c_attn c_fc c_proj up_proj down_proj gate_proj gate_up_proj fc1 fc2 fc_in fc_out dense_h_to_4h dense_4h_to_h query dense"
 )
 
-// lostModule returns the first tensor of a block, or of a norm, that one of at least three layers lacks, or of the keys or values that the
-// attention of one of at least four layers lacks and is not known to share with another. Apart from that, the layers must
-// have the same modules: those of hybrid models do not. It also returns a tensor that one expert lacks and most others
-// have. It returns "" if there is none.
-func (in instances) lostModule(names []string, config *modelConfig) string {
+// lostModule returns the first tensor of a block, a norm, a projection or an expert that one of at least three layers lacks,
+// or of the keys or values that the attention of one of at least four layers lacks and is not known to share with another.
+// Apart from that, the layers must have the same modules: those of hybrid models do not. It returns "" if there is none.
+func (in instances) lostModule(names []string, config *modelConfig) (lost string) {
 	for _, template := range slices.Sorted(maps.Keys(in)) {
 		paths := slices.Sorted(maps.Keys(in[template]))
 		counts := slices.Sorted(maps.Values(in[template]))
-		if len(paths) < 3 || counts[0] == counts[len(counts)-1] {
+		if lost != "" || len(paths) < 3 || counts[0] == counts[len(counts)-1] {
 			continue
 		}
-		parts := strings.Split(strings.TrimSuffix(template, "."), ".")
-		last := parts[len(parts)-1]
-		lost := ""
-		switch {
-		case last == "*" && len(parts) > 1 && parts[len(parts)-2] == "experts":
-			lost = lostChild(names, paths, 0, func(count int, _, _ string) bool { return 2*count > len(paths) })
+		switch last := lastPart(template); {
 		case last == "*":
-			lost = lostChild(names, paths, 1, func(count int, child, odd string) bool {
-				return count == len(paths)-1 && (slices.Contains(strings.Fields(layerBlocks), child) || strings.Contains(child, "norm") && !isBoundary(paths, odd))
+			lost = lostChild(names, paths, func(child, odd string, n int) bool {
+				return n == 1 && slices.Contains(strings.Fields(layerBlocks), child) || (strings.Contains(child, "norm") || strings.HasPrefix(child, "ln_")) && !isBoundary(paths, odd)
 			})
-		case slices.Contains(strings.Fields(layerBlocks), last) && len(paths) > 3:
-			lost = lostChild(names, paths, 3, func(count int, child, odd string) bool {
-				return count == len(paths)-1 && slices.Contains(strings.Fields(attentionKeys), child) && !isBoundary(paths, odd) && !config.sharesKeys(firstNumber(odd))
+		default:
+			lost = lostChild(names, paths, func(child, odd string, n int) bool {
+				ours := slices.Contains(strings.Fields(layerBlocks), last) && len(paths) > 3 && slices.Contains(strings.Fields(attentionKeys), child) && !config.sharesKeys(firstNumber(odd))
+				return (ours || n == 1 && last == "experts" || n == 1 && slices.Contains(strings.Fields(projections), child)) && !isBoundary(paths, odd)
 			})
-		}
-		if lost != "" {
-			return lost
 		}
 	}
-	return ""
+	return lost
 }
 
-// lostChild returns the first tensor of the first child that a path lacks, where a child is the part of a name after the
-// path, up to the next dot. It returns "" unless all paths but one have the same children, and this one lacks up to most
-// of them, for each of which is returns true. is gets the number of paths that have the child. If most is 0, the first
-// child for which is returns true counts, whatever else the paths lack.
-func lostChild(names, paths []string, most int, is func(count int, child, odd string) bool) string {
-	with := make(map[string]map[string]string) // the first tensor of each child, by the path
+// lastPart returns the last part of a path, which ends in a dot.
+func lastPart(path string) string {
+	path = strings.TrimSuffix(path, ".")
+	return path[strings.LastIndexByte(path, '.')+1:]
+}
+
+// childrenOf returns the children of paths: the parts of names after a path, up to the next dot. It maps them to the first
+// tensor, relative to the path, in each path that has the child.
+func childrenOf(names, paths []string) map[string]map[string]string {
+	with := make(map[string]map[string]string)
 	for _, path := range paths {
 		for _, rest := range restsBelow(names, path) {
 			child, _, _ := strings.Cut(rest, ".")
@@ -277,41 +266,62 @@ func lostChild(names, paths []string, most int, is func(count int, child, odd st
 			}
 		}
 	}
+	return with
+}
+
+// lostPart returns a tensor of a part that a module lacks, if most modules of its kind have that part, wherever they are, and
+// all other parts of this module. It returns "" if there is none. It judges experts, and modules of classes for which
+// hasBiases returns true.
+func (in instances) lostPart(names []string, config *modelConfig) string {
+	kinds, judged := make(map[string][]string), "experts.*" // the paths of the modules of each kind
+	if hasBiases(config.Class) {
+		judged = "attentions.* attn1 attn2 ff resnets.* transformer_blocks.*"
+	}
+	for template, paths := range in {
+		kind := lastPart(template)
+		if kind == "*" {
+			kind = lastPart(strings.TrimSuffix(template, "*.")) + ".*"
+		}
+		kinds[kind] = slices.AppendSeq(kinds[kind], maps.Keys(paths))
+	}
+	for _, kind := range strings.Fields(judged) {
+		paths := slices.Sorted(slices.Values(kinds[kind]))
+		with := childrenOf(names, paths)
+		common := func(child string) bool { return 2*len(with[child]) > len(paths) || child == "conv_shortcut" }
+		for _, child := range slices.Sorted(maps.Keys(with)) {
+			for _, path := range paths {
+				other := func(child string) bool { return with[child][path] != "" && !common(child) }
+				if common(child) && child != "conv_shortcut" && with[child][path] == "" && !slices.ContainsFunc(slices.Collect(maps.Keys(with)), other) {
+					return path + firstOf(with[child])
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// lostChild returns the first tensor of the first child that a path lacks. It returns "" unless all paths but one have the
+// same children, and is returns true for each child that this one lacks, numbered from 1.
+func lostChild(names, paths []string, is func(child, odd string, n int) bool) string {
+	with := childrenOf(names, paths)
 	lost, odd, n := "", "", 0
 	for _, child := range slices.Sorted(maps.Keys(with)) {
 		if len(with[child]) == len(paths) {
 			continue
 		}
 		at := slices.IndexFunc(paths, func(path string) bool { return with[child][path] == "" })
-		ours := is(len(with[child]), child, paths[at])
-		if n++; lost == "" && ours {
-			lost, odd = with[child][slices.Min(slices.Collect(maps.Keys(with[child])))], paths[at]
-		}
-		if most > 0 && (!ours || odd != paths[at] || n > most) {
+		if n++; len(with[child]) < len(paths)-1 || n > 1 && odd != paths[at] || !is(child, paths[at], n) {
 			return ""
+		}
+		if n == 1 {
+			lost, odd = firstOf(with[child]), paths[at]
 		}
 	}
 	return odd + lost
 }
 
-// projections are names of modules that every layer of a stack has if the other modules of its kind are there. Modules
-// such as shortcuts, or keys that layers share, are not among them.
-var projections = []string{"q_proj", "o_proj", "out_proj", "qkv_proj", "c_attn", "c_fc", "c_proj", "up_proj", "down_proj", "gate_proj", "gate_up_proj", "fc1", "fc2", "fc_in", "fc_out", "dense_h_to_4h", "dense_4h_to_h", "query", "dense"}
-
-// isProjection reports whether the lost tensors are all those of one module of projections, and the module around it
-// has others.
-func isProjection(lost, have []string) bool {
-	parent, module := "", ""
-	for _, name := range lost {
-		path := name[:strings.LastIndexByte(name, '.')+1]
-		at := strings.LastIndexByte(strings.TrimSuffix(path, "."), '.') + 1
-		if path == "" || module != "" && path != parent+module {
-			return false
-		}
-		parent, module = path[:at], path[at:]
-	}
-	return slices.Contains(projections, strings.TrimSuffix(module, ".")) && len(restsBelow(have, parent)) > 0
-}
+// firstOf returns the value of the first key.
+func firstOf(m map[string]string) string { return m[slices.Min(slices.Collect(maps.Keys(m)))] }
 
 // isBoundary reports whether an instance is in the first or the last layer, which has at most two of the
 // instances.

@@ -116,7 +116,7 @@ func (d *directory) tiedPairs(config *modelConfig, s *set) (pairs []tying) {
 	if config.Tie == nil {
 		why = "nothing of tie_word_embeddings, which is then true"
 	}
-	if embedding, _, found := d.embedding(s); found && tied {
+	if embedding, _, found := d.embeddingOf(s, embeddings); found && tied {
 		pairs = append(pairs, tying{name: "lm_head.weight", source: embedding, why: why})
 	}
 	within := config.tiesWithin()
@@ -233,10 +233,6 @@ var otherEmbeddings = []string{
 	"model.language_model.embed_tokens.weight", "model.shared.weight", "shared.weight", "model.decoder.embed_tokens.weight", "transformer.word_embeddings.weight", "word_embeddings.weight",
 	"roberta.embeddings.word_embeddings.weight", "distilbert.embeddings.word_embeddings.weight", "albert.embeddings.word_embeddings.weight", "deberta.embeddings.word_embeddings.weight",
 	"electra.embeddings.word_embeddings.weight", "mpnet.embeddings.word_embeddings.weight", "model.embeddings.tok_embeddings.weight", "backbone.embeddings.weight",
-}
-
-func (d *directory) embedding(s *set) (name string, i info, found bool) {
-	return d.embeddingOf(s, embeddings)
 }
 
 func (d *directory) embeddingOf(s *set, names []string) (name string, i info, found bool) {
