@@ -27,9 +27,9 @@ func (d *directory) judgeConfig(config *modelConfig) error {
 		if config.Quantization == nil && config.MLX == nil {
 			texts = append(texts, d.labelText(config, s)...)
 		}
-		if !lacking {
-			texts = append(texts, d.layerText(config, s)...)
-		}
+	}
+	if !lacking && !config.Remote {
+		texts = append(texts, d.layerText(config, s)...)
 	}
 	texts = append(texts, expertText(config, s)...)
 	if config.Quantization == nil && config.MLX == nil && !config.Remote {
@@ -122,16 +122,12 @@ func (m *modelConfig) keyText(key string) string {
 // config within it, or if a dtype is not one of PyTorch.
 func (m *modelConfig) typeTexts() (texts []string) {
 	for _, p := range m.parts() {
-		keys := notNumbers(p.fields)
-		if len(keys) == 0 {
-			keys = slices.DeleteFunc(strings.Fields(wholeKeys), func(key string) bool {
-				_, whole := number(p.fields[key])
-				return whole || key == "max_position_embeddings" && !isKnown(p.Type) || // MusicFlamingo has a fraction there
-					!slices.Contains([]string{"string", "bool", "json.Number"}, fmt.Sprintf("%T", p.fields[key]))
-			})
-		}
-		for _, key := range keys {
+		for _, key := range notIntegers(p.fields) {
 			texts = append(texts, fmt.Sprintf("%s%s %s, which is not an integer", cut(p.path), key, valueText(p.fields[key])))
+		}
+		layers, counted := number(p.fields["num_hidden_layers"])
+		if types, ok := p.fields["layer_types"].([]any); ok && counted && len(types) != layers {
+			texts = append(texts, fmt.Sprintf("%snum_hidden_layers %d, but %d layer_types", cut(p.path), layers, len(types)))
 		}
 		width, ok := key(sameKeys[0]...)(p.fields)
 		divides := ok && len(m.Architectures) > 0 && isKnown(p.Type) && p.fields["head_dim"] == nil && p.fields["kv_lora_rank"] == nil && !sizesHeads(p.Type)
@@ -152,12 +148,12 @@ func (m *modelConfig) typeTexts() (texts []string) {
 	return texts
 }
 
-// A biasing describes a setting that decides whether some modules of some architectures have a bias.
+// A biasing describes a setting that decides whether some modules of some architectures have a bias, or are there at all.
 type biasing struct {
 	types    []string
 	key      string
 	standard bool     // the value of the setting if the config lacks it
-	rests    []string // names of these biases, without the text before the module
+	rests    []string // names of these biases, or of the weights of the modules, without the text before the module
 }
 
 // biasings lists these settings. The table is built on first use.
@@ -176,6 +172,10 @@ var biasings = sync.OnceValue(func() []biasing {
 		{[]string{"starcoder2"}, "use_bias", true, append(biasesOf("mlp.c_fc", "mlp.c_proj"), attn...)},
 		{[]string{"gpt_neox"}, "attention_bias", true, biasesOf("attention.query_key_value", "attention.dense")},
 		{[]string{"opt"}, "enable_bias", true, biasesOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "fc1", "fc2")},
+		{[]string{"cohere", "glm4_moe"}, "use_qk_norm", false, weightsOf("self_attn.q_norm", "self_attn.k_norm")},
+		{[]string{"phi"}, "qk_layernorm", false, withBias("self_attn.q_layernorm", "self_attn.k_layernorm")},
+		{[]string{"stablelm"}, "qk_layernorm", false, weightsOf("self_attn.q_layernorm.norms.0", "self_attn.k_layernorm.norms.0")},
+		{[]string{"deberta-v2"}, "relative_attention", false, weightsOf("encoder.rel_embeddings")},
 		{[]string{"mamba"}, "use_bias", false, biasesOf("mixer.in_proj", "mixer.out_proj")},
 		{[]string{"mamba"}, "use_conv_bias", true, biasesOf("mixer.conv1d")},
 		{[]string{"vit", "deit", "dinov2"}, "qkv_bias", true, biasesOf("attention.attention.query", "attention.attention.key", "attention.attention.value")},
@@ -186,8 +186,8 @@ var biasings = sync.OnceValue(func() []biasing {
 	}
 })
 
-// biasText returns the texts of findings if settings contradict the biases that are stored. If a setting is false,
-// libraries leave stored biases out; if it is true, they initialize missing ones at random.
+// biasText returns the texts of findings if settings contradict the biases and the modules that are stored. If a setting is
+// false, libraries leave them out; if it is true, they initialize missing ones at random.
 func (d *directory) biasText(config *modelConfig, s *set) (texts []string) {
 	own := config.own()
 	names := sortedNames(s.where)
@@ -204,7 +204,7 @@ func (d *directory) biasText(config *modelConfig, s *set) (texts []string) {
 				return slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix("."+name, "."+rest) })
 			}
 			i := at(rest)
-			if given && want && i < 0 && at(strings.TrimSuffix(rest, "bias")+"weight") >= 0 {
+			if weight, is := strings.CutSuffix(rest, "bias"); given && want && i < 0 && (!is || at(weight+"weight") >= 0) {
 				texts = append(texts, fmt.Sprintf("%s true, but no %q is stored: libraries set it at random", config.keyText(row.key), rest))
 				break
 			}
@@ -318,21 +318,33 @@ func (d *directory) partText(config *modelConfig, s *set) []string {
 	return nil
 }
 
-var layerName = lazyregexp.New(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
+// numbered matches the text before the first number in the name of a tensor, and the number.
+var numbered = lazyregexp.New(`^((?:[^.]*[^.\d][^.]*\.)+)(\d{1,6})\.`)
 
-// layerText returns the text of a finding if there are fewer layers than the config specifies.
+// layerText returns the text of a finding if the only stack of a model has more layers than the config specifies, the last of
+// which has the same tensors as the first. Layers that predict further tokens have others.
 func (d *directory) layerText(config *modelConfig, s *set) []string {
-	want, _ := number(config.own()["num_hidden_layers"])
-	have := make(map[int]bool)
-	for name := range s.where {
-		if m := layerName().FindStringSubmatch(name); m != nil {
-			n, _ := strconv.Atoi(m[1])
-			have[n] = true
+	names, stacks := sortedNames(s.where), make(map[string]int) // the last number in each stack
+	for _, name := range names {
+		if len(name) > maxName || len(stacks) > 1 { // then the numbers of layers are not judged
+			return nil
+		}
+		if m := numbered().FindStringSubmatch(name); m != nil {
+			n, _ := strconv.Atoi(m[2])
+			stacks[m[1]] = max(stacks[m[1]], n)
 		}
 	}
-	for n := range min(want, 100_000) {
-		if len(have) > 0 && !have[n] {
-			return []string{fmt.Sprintf("num_hidden_layers %d, but there are no tensors of layer %d", want, n)}
+	own := config.own()
+	want, _ := key("num_hidden_layers", "n_layer", "n_layers", "num_layers")(own)
+	for stack, last := range stacks {
+		first := restsBelow(names, stack+"0.")
+		for name, value := range own { // another number, such as num_blocks of xLSTM, may be the one that counts
+			if n, _ := number(value); n == last+1 && (strings.Contains(name, "block") || strings.Contains(name, "layer") || name == "depth") {
+				want = n
+			}
+		}
+		if len(stacks) == 1 && len(config.stored()) == 1 && want > 0 && last >= want && slices.Equal(first, restsBelow(names, fmt.Sprintf("%s%d.", stack, last))) {
+			return []string{fmt.Sprintf("that there are %d layers, but there are tensors of layer %d", want, last)}
 		}
 	}
 	return nil

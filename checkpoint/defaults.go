@@ -2,9 +2,11 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // classDefaults maps values of model_type for which there is a layout to the numbers, as JSON, that transformers uses
@@ -130,18 +132,20 @@ const wholeKeys = "hidden_size num_attention_heads num_hidden_layers intermediat
 	"num_experts_per_tok moe_intermediate_size d_model type_vocab_size encoder_layers decoder_layers encoder_attention_heads encoder_ffn_dim decoder_ffn_dim num_heads decoder_attention_heads " +
 	"projection_dim num_experts n_routed_experts n_group topk_group num_layers depth pretraining_tp num_mel_bins kv_lora_rank q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim num_local_experts"
 
-// notNumbers returns the keys of a config whose value is not a whole number, although a model of its type cannot be
-// made without one. Only num_key_value_heads and head_dim may be null.
-func notNumbers(fields map[string]any) (keys []string) {
+// notIntegers returns the keys of a config, among wholeKeys and the defaults of its type, with a value that makes no model:
+// a number must be an integer there, or null if it may be.
+func notIntegers(fields map[string]any) (keys []string) {
 	modelType, _ := fields["model_type"].(string)
 	defaults := defaultsOf(modelType)
-	for _, key := range slices.Sorted(maps.Keys(defaults)) {
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(append(strings.Fields(wholeKeys), slices.Collect(maps.Keys(defaults))...)))) {
 		value, found := fields[key]
-		_, counts := defaults[key].(float64)
 		_, whole := number(value)
-		_, text := value.(string)
-		optional := key == "num_key_value_heads" || key == "head_dim"
-		if found && (text || counts && !whole && (value != nil || !optional)) {
+		_, counts := defaults[key].(float64)
+		kind := fmt.Sprintf("%T", value)
+		of := !isKnown(modelType) && key == "max_position_embeddings" // MusicFlamingo has a fraction there
+		optional := value == nil && (key == "num_key_value_heads" || key == "head_dim")
+		single := slices.Contains([]string{"bool", "json.Number"}, kind) && key != "tie_word_embeddings"
+		if found && !whole && !of && (kind == "string" || single || counts && !optional) {
 			keys = append(keys, key)
 		}
 	}
@@ -150,10 +154,7 @@ func notNumbers(fields map[string]any) (keys []string) {
 
 // valueText returns a value of a config as JSON, cut for a message.
 func valueText(value any) string {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return strconv.Quote(err.Error())
-	}
+	text, _ := json.Marshal(value) // which a parser has made of JSON
 	return cut(string(text))
 }
 

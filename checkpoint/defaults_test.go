@@ -153,11 +153,12 @@ func TestBiases(t *testing.T) {
 			model.layers.*.mlp.gate_proj.bias model.layers.*.mlp.up_proj.bias 12
 			model.layers.*.mlp.down_proj.bias 8
 			`
-		both   = `,"attention_bias":true,"mlp_bias":true`
-		config = `"model_type":"llama","architectures":["LlamaForCausalLM"],"head_dim":4,` + sizes + `"pad_token_id":0`
-		neox   = `"model_type":"gpt_neox","architectures":["GPTNeoXForCausalLM"],"vocab_size":11,"hidden_size":8,"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"tie_word_embeddings":true`
-		llava  = `"model_type":"llava","architectures":["LlavaForConditionalGeneration"]`
-		linear = "multi_modal_projector.linear_1.weight multi_modal_projector.linear_2.weight 8x8\nvision_tower.x 8\n"
+		both    = `,"attention_bias":true,"mlp_bias":true`
+		config  = `"model_type":"llama","architectures":["LlamaForCausalLM"],"head_dim":4,` + sizes + `"pad_token_id":0`
+		neox    = `"model_type":"gpt_neox","architectures":["GPTNeoXForCausalLM"],"vocab_size":11,"hidden_size":8,"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"tie_word_embeddings":true`
+		llava   = `"model_type":"llava","architectures":["LlavaForConditionalGeneration"]`
+		deberta = `"model_type":"deberta-v2","architectures":["DebertaV2Model"]`
+		linear  = "multi_modal_projector.linear_1.weight multi_modal_projector.linear_2.weight 8x8\nvision_tower.x 8\n"
 	)
 	layersOfNeoX := `
 		gpt_neox.layers.*.attention.query_key_value.weight 24x8
@@ -193,6 +194,9 @@ func TestBiases(t *testing.T) {
 		{linear, llava + `,"multimodal_projector_bias":false`, ""},
 		{linear, llava + `,"multimodal_projector_bias":null`, ""},
 		{linear, llava + `,"auto_map":{}`, ""},
+		{"encoder.rel_embeddings.weight 8x8", deberta + `,"relative_attention":true`, "has no layer"},
+		{"embeddings.x 8", deberta + `,"relative_attention":true`, "has no layer\nrelative_attention true, but no \"encoder.rel_embeddings.weight\""},
+		{"encoder.rel_embeddings.weight 8x8", deberta, "has no layer\nnothing of relative_attention, which is then false, but \"encoder.rel_embeddings.weight\""},
 	} {
 		model, _ := shaped(t, c.shapes)
 		found := check(t, files(map[string]string{"config.json": "{" + c.config + "}", "model.safetensors": written(t, model)}))

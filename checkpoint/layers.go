@@ -102,8 +102,8 @@ var layouts = sync.OnceValue(func() []layout {
 		{[]string{"gpt_oss"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, false},
 		{[]string{"modernbert"}, "num_hidden_layers", "layers.", weightsOf("attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo", "mlp_norm"), weightsOf("embeddings.tok_embeddings", "embeddings.norm", "final_norm"), true},
 		{[]string{"glm4_moe", "llama4_text"}, "num_hidden_layers", "layers.", slices.Concat(attention, twoNorms), ofDecoder, true},
-		{[]string{"qwen2_vl"}, "", "visual.blocks.", withBias("norm1", "norm2", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), append(withBias("visual.merger.ln_q", "visual.merger.mlp.0", "visual.merger.mlp.2"), "visual.patch_embed.proj.weight"), false},
-		{[]string{"qwen2_5_vl"}, "", "visual.blocks.", append(weightsOf("norm1", "norm2"), withBias("attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")...), append(withBias("visual.merger.mlp.0", "visual.merger.mlp.2"), weightsOf("visual.merger.ln_q", "visual.patch_embed.proj")...), false},
+		{[]string{"qwen2_vl", "qwen2_vl_vision"}, "depth", "blocks.", withBias("norm1", "norm2", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), append(withBias("merger.ln_q", "merger.mlp.0", "merger.mlp.2"), "patch_embed.proj.weight"), false},
+		{[]string{"qwen2_5_vl", "qwen2_5_vl_vision"}, "depth", "blocks.", append(weightsOf("norm1", "norm2"), withBias("attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")...), append(withBias("merger.mlp.0", "merger.mlp.2"), weightsOf("merger.ln_q", "patch_embed.proj")...), false},
 		{[]string{"mamba"}, "num_hidden_layers", "layers.", append(weightsOf("mixer.in_proj", "mixer.out_proj", "mixer.x_proj", "mixer.dt_proj", "mixer.conv1d", "norm"), "mixer.A_log", "mixer.D"), weightsOf("norm_f"), false},
 		// The other tensors of these architectures are in a row above, by which their shapes are judged.
 		{[]string{"qwen3", "qwen3_moe", "gemma3_text", "qwen3_vl_text"}, "num_hidden_layers", "layers.", append(weightsOf("self_attn.q_norm", "self_attn.k_norm"), attention...), nil, true},
@@ -199,12 +199,11 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 		}
 	}
 	maps.DeleteFunc(missing, func(_ string, is bool) bool { return !is })
-	if len(missing) == 0 && excess != "" {
-		d.noteConfig(s, "", excess)
-		return true
-	}
 	if len(missing) == 0 {
-		return false
+		if excess != "" {
+			d.noteConfig(s, "", excess)
+		}
+		return excess != ""
 	}
 	names := slices.Sorted(maps.Keys(missing))
 	first := d.fileOf(s, "")

@@ -40,6 +40,7 @@ func TestLayerCounts(t *testing.T) {
 	for path, model := range map[string]string{
 		"num_layers": "t5-s2s", "num_decoder_layers": "t5-s2s", "encoder_layers": "bart-s2s", "decoder_layers": "bart-s2s", "n_layer": "bloom-causal",
 		"vision_config.num_hidden_layers": "clip-base", "text_config.num_hidden_layers": "llava-vlm", "num_hidden_layers": "opt-causal",
+		"vision_config.depth": "qwen2_vl-vlm",
 	} {
 		config, tensors := savedModel(t, saved, model)
 		section, key := config, path
@@ -79,5 +80,39 @@ func TestLostStacks(t *testing.T) {
 			require.Len(t, found, 1, "%s without %s", model, lost)
 			require.Contains(t, found[0], `missing: the tensor "`+lost)
 		}
+	}
+}
+
+// TestLayersOfUnknownTypes: the only stack of an architecture that Check does not know has no more layers than the config
+// specifies, unless the last one differs from the first, or another number of the config fits.
+func TestLayersOfUnknownTypes(t *testing.T) {
+	whole := func(int) string { return "a.weight b.weight" }
+	further := func(n int) string { return []string{"a.weight b.weight", "a.weight b.weight eh_proj.weight"}[n/4] }
+	for _, c := range []struct {
+		names  func(n int) string
+		config string
+		found  string
+	}{
+		{whole, `"num_hidden_layers":5`, ""},
+		{whole, `"num_hidden_layers":4`, "there are 4 layers, but there are tensors of layer 4"},
+		{whole, `"n_layer":1`, "there are 1 layers, but there are tensors of layer 4"},
+		{whole, `"num_hidden_layers":4,"auto_map":{}`, ""},
+		{whole, `"num_hidden_layers":4,"num_blocks":5`, ""},
+		{whole, `"num_hidden_layers":4,"num_heads":5`, "there are 4 layers"},
+		{whole, `"num_hidden_layers":4,"text_config":{"model_type":"new_text"}`, ""},
+		{further, `"num_hidden_layers":4`, ""},
+		{whole, `"num_hidden_layers":5,"layer_types":["a","a","a","a","a"]`, ""},
+		{whole, `"num_hidden_layers":5,"layer_types":["a","a"]`, "num_hidden_layers 5, but 2 layer_types"},
+	} {
+		model := layersOf(t, 5, c.names)
+		judged := func() string {
+			config := `{"model_type":"new","architectures":["New"],` + c.config + `}`
+			return strings.Join(check(t, files(map[string]string{"config.json": config, "model.safetensors": written(t, model)})), "; ")
+		}
+		found := judged()
+		require.Equal(t, c.found == "", found == "", "%s: %s", c.config, found)
+		require.Contains(t, found, c.found)
+		model["other.layers.0.a.weight"] = zeros(t, 2, 2) // another stack, to which the number may belong
+		require.NotContains(t, judged(), "tensors of layer")
 	}
 }

@@ -166,23 +166,11 @@ func (in instances) weightless(names []string, all bool) string {
 // instances have the same tensors. It returns "" if there is none.
 func (in instances) oddOne(names []string) string {
 	for _, template := range slices.Sorted(maps.Keys(in)) {
-		paths := slices.Sorted(maps.Keys(in[template]))
-		if len(paths) < 3 {
+		paths, counts := slices.Sorted(maps.Keys(in[template])), slices.Sorted(maps.Values(in[template]))
+		if len(paths) < 3 || counts[0]+1 != counts[1] || counts[1] != counts[len(counts)-1] {
 			continue
 		}
-		most, odd, odds := 0, "", 0
-		for _, path := range paths {
-			most = max(most, in[template][path])
-		}
-		for _, path := range paths {
-			if n := in[template][path]; n < most {
-				odd = path
-				odds += most - n
-			}
-		}
-		if odds != 1 {
-			continue
-		}
+		odd := paths[slices.IndexFunc(paths, func(path string) bool { return in[template][path] == counts[0] })]
 		if lost := lostIn(names, paths, odd); lost != "" {
 			return lost
 		}
@@ -230,17 +218,17 @@ func (in instances) lostModule(names []string, config *modelConfig) (lost string
 		if lost != "" || len(paths) < 3 || counts[0] == counts[len(counts)-1] {
 			continue
 		}
-		switch last := lastPart(template); {
-		case last == "*":
-			lost = lostChild(names, paths, func(child, odd string, n int) bool {
-				return n == 1 && slices.Contains(strings.Fields(layerBlocks), child) || (strings.Contains(child, "norm") || strings.HasPrefix(child, "ln_")) && !isBoundary(paths, odd)
-			})
-		default:
-			lost = lostChild(names, paths, func(child, odd string, n int) bool {
-				ours := slices.Contains(strings.Fields(layerBlocks), last) && len(paths) > 3 && slices.Contains(strings.Fields(attentionKeys), child) && !config.sharesKeys(firstNumber(odd))
-				return (ours || n == 1 && last == "experts" || n == 1 && slices.Contains(strings.Fields(projections), child)) && !isBoundary(paths, odd)
-			})
-		}
+		last, within := lastPart(template), func(list, name string) bool { return slices.Contains(strings.Fields(list), name) }
+		lost = lostChild(names, paths, func(child, odd string, n int) bool {
+			switch inner := !isBoundary(paths, odd); {
+			case last == "*" && within(layerBlocks, child):
+				return n == 1
+			case last == "*" && (strings.Contains(child, "norm") || strings.HasPrefix(child, "ln_")), last == "experts", within(projections, child):
+				return n == 1 && inner
+			default:
+				return within(layerBlocks, last) && len(paths) > 3 && within(attentionKeys, child) && inner && !config.sharesKeys(firstNumber(odd))
+			}
+		})
 	}
 	return lost
 }

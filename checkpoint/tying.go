@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
 
@@ -224,6 +225,9 @@ func (d *directory) otherHead(s *set, embedding string, anyName, known bool) boo
 	}
 	return false
 }
+
+// layerName matches the names of tensors in layers.
+var layerName = lazyregexp.New(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
 
 // embeddings are names of the embedding in decoders and encoders of text.
 var embeddings = []string{"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight", "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight", "gpt_neox.embed_in.weight"}
