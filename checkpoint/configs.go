@@ -122,7 +122,7 @@ func (m *modelConfig) keyText(key string) string {
 // config within it, or if a dtype is not one of PyTorch.
 func (m *modelConfig) typeTexts() (texts []string) {
 	for _, p := range m.parts() {
-		for _, key := range notIntegers(p.fields) {
+		for _, key := range notIntegers(p.fields, isKnown(p.Type)) {
 			texts = append(texts, fmt.Sprintf("%s%s %s, which is not an integer", cut(p.path), key, valueText(p.fields[key])))
 		}
 		layers, counted := number(p.fields["num_hidden_layers"])

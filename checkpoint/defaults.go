@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -133,19 +132,27 @@ const wholeKeys = "hidden_size num_attention_heads num_hidden_layers intermediat
 	"projection_dim num_experts n_routed_experts n_group topk_group num_layers depth pretraining_tp num_mel_bins kv_lora_rank q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim num_local_experts"
 
 // notIntegers returns the keys of a config, among wholeKeys and the defaults of its type, with a value that makes no model:
-// a number must be an integer there, or null if it may be.
-func notIntegers(fields map[string]any) (keys []string) {
+// a number must be an integer there, or null if it may be. known is whether isKnown holds for the type.
+func notIntegers(fields map[string]any, known bool) (keys []string) {
 	modelType, _ := fields["model_type"].(string)
 	defaults := defaultsOf(modelType)
-	for _, key := range slices.Compact(slices.Sorted(slices.Values(append(strings.Fields(wholeKeys), slices.Collect(maps.Keys(defaults))...)))) {
+	all := append(strings.Fields(wholeKeys), slices.Collect(maps.Keys(defaults))...)
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(all))) {
 		value, found := fields[key]
 		_, whole := number(value)
-		_, counts := defaults[key].(float64)
-		kind := fmt.Sprintf("%T", value)
-		of := !isKnown(modelType) && key == "max_position_embeddings" // MusicFlamingo has a fraction there
-		optional := value == nil && (key == "num_key_value_heads" || key == "head_dim")
-		single := slices.Contains([]string{"bool", "json.Number"}, kind) && key != "tie_word_embeddings"
-		if found && !whole && !of && (kind == "string" || single || counts && !optional) {
+		if !found || whole || !known && key == "max_position_embeddings" { // MusicFlamingo has a fraction there
+			continue
+		}
+		_, wrong := defaults[key].(float64)
+		switch value.(type) {
+		case string:
+			wrong = true
+		case bool, json.Number:
+			wrong = key != "tie_word_embeddings"
+		case nil:
+			wrong = wrong && key != "num_key_value_heads" && key != "head_dim"
+		}
+		if wrong {
 			keys = append(keys, key)
 		}
 	}
