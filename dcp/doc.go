@@ -39,7 +39,7 @@
 // their files do not describe which tensors they contain; tensors that PyTorch up to 2.4 divided
 // twice along one dimension, because the files do not contain the order; tensors divided by a mesh
 // whose ranks do not ascend, because FSDP2 and distribute_tensor then divide them in different
-// orders; and files of several saves in one folder.
+// orders; and files of several saves in one directory.
 //
 // # Writing
 //
