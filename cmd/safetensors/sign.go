@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
@@ -25,6 +26,7 @@ The signature is one of OpenSSF Model Signing 1.0, which the Python package mode
 also verifies. KEY is a private key of the curve P-256, P-384 or P-521; --cert adds its
 certificate. MODEL is a file or a folder, also in a bucket. The signature covers all files
 of MODEL except the files of git at its top, those of --ignore and the signature itself.
+Files of --ignore fail in verify, unless it has the same --ignore or they are documents.
 
 The keyless method of Sigstore is not supported; cosign and model-signing have it.
 
@@ -131,10 +133,22 @@ func (c *command) manifestOf(name string, s signature) (*modelsig.Manifest, erro
 			return nil, usage("--ignore %s: expected a path in the model, with slashes, without * ? [", term.Name(path))
 		}
 	}
-	m := &modelsig.Manifest{Hash: "sha256"}
-	tree, err := c.signedTree(name, s, m)
+	m := &modelsig.Manifest{Hash: "sha256", AllowSymlinks: s.follow, IgnorePaths: s.ignored(name)}
+	found := make(map[string]bool)
+	tree, err := c.signedTree(name, s.follow, func(path string) bool {
+		if slices.Contains(s.ignore, path) {
+			found[path] = true
+		}
+		return modelsig.Ignored(path, m.IgnorePaths)
+	})
 	if err != nil {
 		return nil, err
+	}
+	for _, path := range s.ignore {
+		within := strings.LastIndexByte(path, '/')
+		if !found[path] && (within < 0 || !modelsig.Ignored(path[:within], m.IgnorePaths)) { // nothing in an ignored folder is listed
+			return nil, fmt.Errorf("--ignore %s: %s has no such file or folder", term.Name(path), storage.Shown(name))
+		}
 	}
 	m.Model = tree.Name
 	if len(tree.Links) > 0 && s.follow {

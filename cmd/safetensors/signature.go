@@ -37,18 +37,19 @@ func (s *signature) addIgnore(f *pflag.FlagSet) {
 	f.BoolVar(&s.follow, "allow-symlinks", false, "follow symbolic links")
 }
 
-// signedTree lists the files of a model that are signed or will be. It adds to m the paths that are
-// ignored: those of the flags, and the signature itself. It warns about links that lead out of the
-// model, as the format requires.
-func (c *command) signedTree(name string, s signature, m *modelsig.Manifest) (*storage.Tree, error) {
-	m.AllowSymlinks = m.AllowSymlinks || s.follow
-	m.IgnorePaths = slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)
-	if own, ok := within(s.file, name); ok {
-		m.IgnorePaths = append(m.IgnorePaths, own)
+// ignored returns the paths of a model that need no signature: files of git, those of --ignore, and the signature itself.
+func (s *signature) ignored(model string) []string {
+	paths := slices.Concat(modelsig.DefaultIgnorePaths, s.ignore)
+	if own, ok := within(s.file, model); ok {
+		paths = append(paths, own)
 	}
-	tree, err := c.opener.Tree(name, m.AllowSymlinks, func(name string) bool {
-		return modelsig.Ignored(name, m.IgnorePaths) && !m.Covers(name)
-	})
+	return paths
+}
+
+// signedTree lists the files of a model, except those that skip selects. It warns about links that lead out of the model,
+// as the format requires.
+func (c *command) signedTree(name string, follow bool, skip func(name string) bool) (*storage.Tree, error) {
+	tree, err := c.opener.Tree(name, follow, skip)
 	if err != nil {
 		return nil, err
 	}

@@ -31,15 +31,17 @@ func (c *command) verify() *cobra.Command {
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
-Files are found by their names in SRC: run sha256sum in the folder. A file with tensors
-that the manifest lacks is reported, unless the manifest lists no files; a tensor that it
-lacks is reported, too, unless it lists no tensors. When tensors are compared, one that
-cannot be read is an error unless --only or --except leaves it out.
+Files are found by their names in SRC: run sha256sum in the folder. If the manifest lists
+files, a file of weights in SRC that is not among them is an error. If it lists tensors,
+so is a tensor that is not among them. When tensors are compared, one that cannot be read
+is an error unless --only or --except leaves it out.
 
 A signature is one of OpenSSF Model Signing, made with a key or a certificate. All files
 of SRC are compared, also those without tensors. SRC is a file, a folder, either of them
 in a bucket, or the URL of a file. Trust comes from --public-key or from the roots in
---chain, never from the signature itself.
+--chain, never from the signature itself. A signature lists what sign --ignore left out:
+such files are printed as LEFT OUT BY THE SIGNATURE. They fail unless they are harmless as
+for --ignore-unsigned-files, or --ignore of verify names them.
 
 With --hub, local files are compared with the sums that the hub publishes; only sums are
 downloaded. If SRC is hf://OWNER/NAME[@REVISION], the files in the cache of the Python
@@ -55,8 +57,8 @@ doc/integrity.md explains what each of the three proves.
    "unread": [{"file", "name", "reason"}, ...]}: present if tensors cannot be read; then
    nothing is compared
 The result is "ok", "different", "missing" (from SRC), "uncovered" (by the manifest, the
-signature or the hub), "ignored" (uncovered, with --ignore-unsigned-files) or "link" (a
-symbolic link that is not followed).
+signature or the hub), "ignored" (uncovered, and accepted) or "link" (a symbolic link that
+is not followed).
 `+sources, `
 safetensors verify model model.sha256
 safetensors verify merged.safetensors model.sha256 --tensors

@@ -50,7 +50,10 @@ func (c *command) verifySignature(name string, s signature) error {
 		return err
 	}
 	v.SignedBy = who
-	tree, err := c.signedTree(name, s, m)
+	ignored := s.ignored(name) // the list in the signature is the signer's, and silences nothing
+	tree, err := c.signedTree(name, m.AllowSymlinks || s.follow, func(path string) bool {
+		return modelsig.Ignored(path, ignored) && !m.Covers(path)
+	})
 	if err != nil {
 		return err
 	}
@@ -126,16 +129,22 @@ func parseManifest(text []byte) (*manifest.Manifest, error) {
 func compareSigned(tree *storage.Tree, sums [][][]byte, m *modelsig.Manifest, unsigned bool) (all []finding) {
 	found := make(map[string]finding)
 	put := func(name, result, words string) { found[name] = finding{name, result, words} }
+	why := func(name string) string {
+		if modelsig.Ignored(name, m.IgnorePaths) {
+			return "LEFT OUT BY THE SIGNATURE"
+		}
+		return "NOT SIGNED"
+	}
 	for _, f := range m.Files {
 		put(f.Name, resultMissing, "MISSING")
 	}
 	for i, file := range tree.Files {
 		switch k, signed := m.Find(file.Name); {
-		case !signed && unsigned && harmless(file.Name):
-			put(file.Name, resultIgnored, "NOT SIGNED, ignored")
+		case !signed && harmless(file.Name) && (unsigned || modelsig.Ignored(file.Name, m.IgnorePaths)):
+			put(file.Name, resultIgnored, why(file.Name)+", ignored")
 		case !signed:
-			words := "NOT SIGNED"
-			if unsigned {
+			words := why(file.Name)
+			if unsigned || modelsig.Ignored(file.Name, m.IgnorePaths) {
 				words += ", and a loader may read it"
 			}
 			put(file.Name, resultUncovered, words)
@@ -146,7 +155,11 @@ func compareSigned(tree *storage.Tree, sums [][][]byte, m *modelsig.Manifest, un
 		}
 	}
 	for _, name := range tree.Links {
-		put(name, resultLink, "SYMBOLIC LINK")
+		words := "SYMBOLIC LINK"
+		if modelsig.Ignored(name, m.IgnorePaths) {
+			words = "LEFT OUT BY THE SIGNATURE, SYMBOLIC LINK"
+		}
+		put(name, resultLink, words)
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		all = append(all, found[name])
