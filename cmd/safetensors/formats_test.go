@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
 	"github.com/stretchr/testify/require"
@@ -61,6 +64,48 @@ func TestTorchAway(t *testing.T) {
 	require.Contains(t, succeeds(t, "meta", "hf://owner/name"), "first")
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.Contains(t, fails(t, 1, "ls", "hf://owner/name/one/pytorch_model.bin"), "HF_HUB_OFFLINE is set")
+}
+
+// TestServerWithoutRanges reads files of a web server that does not support range requests: they are downloaded to a
+// temporary file, which is removed, also if there is not enough of it.
+func TestServerWithoutRanges(t *testing.T) {
+	t.Chdir(t.TempDir())
+	temp := mkdir(t, "temp")
+	t.Setenv("TMPDIR", must(filepath.Abs(temp)))
+	t.Setenv("TMP", must(filepath.Abs(temp)))
+	large := counting(t, 100_000)
+	require.NoError(t, safetensors.WriteFile("x.safetensors", map[string]safetensors.Tensor{"x": large}, nil))
+	require.NoError(t, safetensors.WriteShards("model", map[string]safetensors.Tensor{"y": large, "z": large}, nil, large.Size()))
+	short := false
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		data, err := os.ReadFile("." + r.URL.Path)
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		if short {
+			data = data[:len(data)/2]
+		}
+		w.Write(data)
+	})
+	const note = "safetensors: note: the server does not support range requests: the whole file is downloaded\n"
+	for local, away := range map[string]string{"x.safetensors": "/x.safetensors", "model": "/model/model.safetensors.index.json"} {
+		got := runs(t, "diff", local, url+away)
+		require.Equal(t, 0, got.code, got.stderr)
+		require.Equal(t, "equal\n", got.stdout)
+		require.Equal(t, note, got.stderr, "once per server")
+		require.Empty(t, must(os.ReadDir(temp)))
+	}
+	succeeds(t, "cp", "-q", url+"/x.safetensors", "y.safetensors")
+	require.Equal(t, must(os.ReadFile("x.safetensors")), must(os.ReadFile("y.safetensors")))
+	require.Equal(t, succeeds(t, "hash", "x.safetensors"), succeeds(t, "hash", url+"/x.safetensors"))
+	short = true
+	require.Contains(t, fails(t, 1, "ls", url+"/x.safetensors"), "after")
+	require.Empty(t, must(os.ReadDir(temp)))
+	for _, at := range []string{url, url + "/", url + "/model/", url + "/model//?x=y"} {
+		require.Contains(t, fails(t, 1, "ls", at), "is not the URL of a file: name the file, or the index")
+	}
 }
 
 // TestTorchRanks has PyTorch load what cp --ranks writes.

@@ -61,9 +61,8 @@ func (s seams) run(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 	ctx, stop := interruptible(s.parent)
 	defer stop()
 	c := &command{ctx: ctx, args: args, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr, seams: s}
-	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: s.through}, Stdin: stdin, Note: func(text string) {
-		fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text))
-	}}
+	note := func(text string) { fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text)) }
+	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: s.through, Downloading: note}, Stdin: stdin, Note: note}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetOut(c.out)

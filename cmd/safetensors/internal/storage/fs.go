@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -29,6 +31,7 @@ type FS struct {
 	mu      sync.Mutex
 	opened  []File
 	entries []fs.DirEntry // result of the last ReadDir of the folder itself; nil before that
+	noted   sync.Once     // for the note that a server does not support range requests
 }
 
 // Local returns a folder of this machine.
@@ -111,7 +114,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 		return file, nil
 	}
 	noted := f.describe(name, info)
-	if other := format.ByName(name); f.away && other != nil && other.Open != nil {
+	if f.downloads(name, r) {
 		temp, size, err := f.session.Spool(metered{r, f.session}, info.Size())
 		file.Close()
 		if err != nil {
@@ -126,4 +129,27 @@ func (f *FS) Open(name string) (fs.File, error) {
 		f.opened = append(f.opened, noted)
 	}
 	return f.session.Meter(r), nil
+}
+
+// downloads reports whether a file is downloaded before it is read: a file of another format than safetensors, which is not
+// read in the order of its bytes, and a file on a web server without range requests, which is noted.
+func (f *FS) downloads(name string, r io.ReaderAt) bool {
+	if !f.away {
+		return false
+	}
+	if other := format.ByName(name); other != nil && other.Open != nil {
+		return true
+	}
+	if f.Commit != nil || path.Ext(name) == ".json" { // a hub supports them, and an index is read from start to end
+		return false
+	}
+	if _, err := r.ReadAt(make([]byte, 1), 0); !errors.Is(err, errors.ErrUnsupported) { // the first byte is in memory
+		return false
+	}
+	f.noted.Do(func() {
+		if f.session.Downloading != nil {
+			f.session.Downloading("the server does not support range requests: the whole file is downloaded")
+		}
+	})
+	return true
 }

@@ -31,8 +31,8 @@ func (s *Session) Away(name string) (*FS, string, error) {
 			return nil, "", err
 		}
 		u, err := url.Parse(name)
-		if err != nil || path.Base(u.Path) == "." || path.Base(u.Path) == "/" {
-			return nil, "", errors.New("is not the URL of a file")
+		if err != nil || u.Path == "" || strings.HasSuffix(u.Path, "/") || path.Base(u.Path) == "." {
+			return nil, "", errors.New("is not the URL of a file: name the file, or the index of its shards, such as model.safetensors.index.json")
 		}
 		return &FS{session: s, files: s.through(files), away: true}, path.Base(u.Path), nil
 	case bucket.IsURL(name):

@@ -28,6 +28,9 @@ type Session struct {
 	// faults.
 	Through func(fs.FS) fs.FS
 
+	// Downloading, unless nil, is called once per web server with a note that files are downloaded as a whole.
+	Downloading func(note string)
+
 	read atomic.Int64
 
 	mu           sync.Mutex
