@@ -25,10 +25,11 @@ func (c *command) diff() *cobra.Command {
 	var f diffFlags
 	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [--html PAGE] [flags]", "Compare names, dtypes, shapes, then values", `
 With --atol A and --rtol R, two values are equal if |a-b| <= A + R*|b|; two NaNs are
-equal. Without a tolerance, values are equal if their bits are. Tensors of different
-dtypes are different whatever the tolerance, and their values are compared, too.
-"changed by 5.0 %" is the norm of A-B divided by the norm of B. The exit code is 1 if
-anything is different.
+equal. Then tensors of the same shape are equal if all their values are, also in different
+dtypes, which a note names. Without a tolerance, or if both are 0, values are equal if
+their bits are, and tensors of different dtypes are different. "changed by 5.0 %" is the
+norm of A-B divided by the norm of B, over all elements, also those within the tolerance.
+The exit code is 1 if anything is different.
 
 --rename gives tensors of A the names that they have in B; --only and --except select by
 the new names. A tensor that cannot be read, such as one of complex128, is an error unless
@@ -37,7 +38,8 @@ the new names. A tensor that cannot be read, such as one of complex128, is an er
 --json prints one line:
   {"a": "...", "b": "...", "equal": false, "only_a": [names], "only_b": [names],
    "different": [{"name", "a": {"dtype", "shape"}, "b": {"dtype", "shape"}, "elements",
-                  "max_abs", "max_rel" (null if one of two values is not finite), "at",
+                  "max_abs", "max_rel" (null if one of two values is not finite; max_rel
+                  leaves out elements that are 0 in B), "at",
                   "share" of the elements that are different,
                   "change": the norm of A-B divided by the norm of B}],
    "metadata": [{"key", "a", "b"}],
@@ -147,6 +149,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 		d.Metadata = compareMetadata(a.Metadata, b.Metadata)
 	}
 	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Different)+len(d.Metadata) == 0
+	c.noteDTypes(d.Pairs)
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
@@ -221,7 +224,8 @@ func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Toleran
 		return p, nil
 	}
 	found, norm, err := compare.ValuesAndNorm(x, y, tolerance)
-	if p.Different = found.Different > 0 || x.DType() != y.DType(); p.Different {
+	exact := tolerance == compare.Tolerance{}
+	if p.Different = found.Different > 0 || exact && x.DType() != y.DType(); p.Different {
 		p.Elements, p.Of, p.At = found.Different, numbers.Count(x), found.At
 		p.MaxAbs, p.MaxRel = numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative)
 		p.Share = numbers.Float(float64(found.Different) / float64(max(p.Of, 1)))
@@ -230,6 +234,28 @@ func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Toleran
 		}
 	}
 	return p, err
+}
+
+// noteDTypes notes the tensors that are equal within the tolerance although their dtypes differ.
+func (c *command) noteDTypes(pairs []*report.Pair) {
+	others := slices.DeleteFunc(slices.Clone(pairs), func(p *report.Pair) bool { return p.Different || p.SameType() })
+	if len(others) == 0 {
+		return
+	}
+	text, verb := "", "are"
+	for i, p := range others[:min(len(others), 3)] {
+		if i > 0 {
+			text += "; "
+		}
+		text += fmt.Sprintf("%s is %v in A, %v in B", term.Name(p.Name), p.A.DType, p.B.DType)
+	}
+	if len(others) > 3 {
+		text += "; …"
+	}
+	if len(others) == 1 {
+		verb = "is"
+	}
+	c.opener.Note(fmt.Sprintf("%s of other dtypes %s equal within the tolerance: %s", term.Plural(len(others), "tensor"), verb, text))
 }
 
 func compareMetadata(a, b map[string]string) []report.Meta {
@@ -258,9 +284,9 @@ func drawComparison(w io.Writer, origin report.Origin, d *report.Comparison) err
 
 // printComparison prints a line for each difference, and the verdict. tolerance is that with which values were compared.
 func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolerance) {
-	same := "the same values"
-	if tolerance != (compare.Tolerance{}) {
-		same = "values within the tolerance"
+	over, beyond := "", ""
+	if tolerance != (compare.Tolerance{}) { // the percentage is of all elements, their number is of those beyond the tolerance
+		over, beyond = " over all elements,", " beyond the tolerance"
 	}
 	for _, name := range d.OnlyA {
 		fmt.Fprintf(c.out, "- %s\n", term.Name(name))
@@ -273,7 +299,7 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 		if u.A.DType != u.B.DType || !slices.Equal(u.A.Shape, u.B.Shape) {
 			facts = append(facts, fmt.Sprintf("%v in A, %v in B", u.A, u.B))
 			if u.Share == 0 { // NaN if the values cannot be compared
-				facts = append(facts, same)
+				facts = append(facts, "the same values")
 			}
 		}
 		if u.Elements > 0 {
@@ -282,9 +308,9 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 			case u.At == nil:
 				facts = append(facts, fmt.Sprintf("changed in the bits of %s, not in their values", elements))
 			case u.MaxAbs != u.MaxAbs:
-				facts = append(facts, fmt.Sprintf("changed in %s, and only one is finite at %s", elements, term.Shape(u.At)))
+				facts = append(facts, fmt.Sprintf("changed%s in %s, and only one is finite at %s", beyond, elements, term.Shape(u.At)))
 			default:
-				facts = append(facts, fmt.Sprintf("%s in %s, the most by %s at %s", changeText(u.Change), elements, u.MaxAbs, term.Shape(u.At)))
+				facts = append(facts, fmt.Sprintf("%s%s%s in %s, the most by %s at %s", changeText(u.Change), over, beyond, elements, u.MaxAbs, term.Shape(u.At)))
 			}
 		}
 		fmt.Fprintf(c.out, "! %s: %s\n", term.Name(u.Name), strings.Join(facts, "; "))

@@ -16,6 +16,9 @@ func (c *Comparison) Verdict() string {
 	if c.Equal {
 		return "equal"
 	}
+	if c.both() == 0 {
+		return "no name in common: " + strings.Join(c.elsewhere(), ", ")
+	}
 	return strings.Join(append([]string{c.differ()}, c.elsewhere()...), ", ")
 }
 
