@@ -38,7 +38,7 @@ func convertsTo(d DType) string {
 	if len(targets) == 0 {
 		return "only floats are converted"
 	}
-	return fmt.Sprintf("%v is converted to %s", d, oneOf(targets))
+	return fmt.Sprintf("%v can be converted only to %s", d, oneOf(targets))
 }
 
 // convert is Convert without its check of the dtypes, because Append also converts integers.

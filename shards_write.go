@@ -20,7 +20,7 @@ import (
 // has the metadata. If there are several, it also writes their index. maxBytes is as for Split.
 //
 // One step replaces an earlier checkpoint: the rename of the index or of the single shard. When
-// several shards replace a single file, that step is its removal. After a failure or a crash, the
+// several shards replace a single file, the step is the removal of the single file. After a failure or a crash, the
 // directory opens as the earlier checkpoint or as the new one, each whole; an earlier set without
 // an index may not open. Shard names are never reused: the stem gets a random number. At the end
 // WriteShards removes the files of earlier and of crashed saves; if that fails, the error says

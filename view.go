@@ -75,7 +75,7 @@ func (t Tensor) noView(reason string) error {
 // returned for a tensor of Open: writing to a mapped file crashes the program.
 //
 // T is as for View. It may also be float32 for I8, U8, I16, U16 and all floats except F64, and
-// float64 for these dtypes, I32, U32 and F64: both represent all values exactly. To round, use
+// float64 for all of these and for I32, U32 and F64: both represent all values exactly. To round, use
 // Convert first.
 func Append[T Element](dst []T, t Tensor) ([]T, error) {
 	out, err := appendTo(dst, t)

@@ -4,9 +4,8 @@ import "maps"
 
 // Watch returns the same tensors. Each time an operation has read n more bytes of them, it calls
 // read(n), possibly concurrently, so that read can show progress. If read returns an error, the
-// operation stops and returns that error, so that read can cancel it. Bytes are counted in the dtypes
-// of the tensors in the map: of the results if they were converted before Watch, of the sources if a
-// Convert follows. Views are not counted. If read is nil, nothing is counted.
+// operation stops and returns that error, so that read can cancel it. Bytes are those of the tensors
+// in the map: converted bytes if you convert before Watch, stored bytes if you convert after it. Views are not counted. If read is nil, nothing is counted.
 func Watch(tensors map[string]Tensor, read func(n int) error) map[string]Tensor {
 	if read == nil {
 		return maps.Clone(tensors)

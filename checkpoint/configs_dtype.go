@@ -61,7 +61,7 @@ func (d *directory) judgeDType(config *modelConfig, s *set) error {
 		}
 		if name != "" {
 			i, _ := d.info(s, name)
-			text := ", but no tensor has it, and it rounds numbers"
+			text := ", but no tensor has it; loaded in that dtype, numbers would be rounded"
 			if mixed {
 				text = ", which rounds numbers of some tensors"
 			}

@@ -287,7 +287,7 @@ func (c *contained) candidates(top any) string {
 	}
 	switch {
 	case n == 0 && (isTensor(top) || isContainer(top) && c.directTensors(top)):
-		return "its tensors are at the top level, which needs no key"
+		return variant.TopLevel
 	case n == 0:
 		return "no dict in it holds tensors"
 	case n > maxNamed:

@@ -29,16 +29,16 @@ func (c *command) check() *cobra.Command {
 	var part parts.Part
 	cmd := c.verb("check SRC... [--values] [--part K/N] [--json]", "Say whether files obey the rules of the format", `
 A file that breaks a rule is refused: the line names the tensor, the rule and the place.
-In a folder, every .safetensors file and every index is checked; without these, every
-folder below it with a distributed checkpoint or a pytorch_model.bin, or else each of several
-files of PyTorch in it. Hidden folders do not count. A file of another format is checked by the rules of that format, and the line says
+In a folder, every .safetensors file and every index is checked, at any depth. If there are
+none, PyTorch models and distributed checkpoints are checked instead. Hidden folders do not
+count. A file of another format is checked by the rules of that format, and the line says
 so; it is refused if a tensor in it cannot be read, or if its name ends in .safetensors.
 --values also refuses files with a NaN or an infinity. A pipe or a device in a folder is
 refused unread, as is a folder that cannot be listed. The exit code is 1 if a
 file is refused.
 
 --part K/N checks part K of the files. The lines of all N parts together are those of a
-whole check, except for the findings about folders.
+whole check. Findings about the folder as a whole are printed only without --part.
 
 After its files, a folder has findings: something is missing, or two programs that open
 the folder could see different models. A finding is about copies of a tensor that differ,
@@ -162,7 +162,7 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 			}
 			bad = bad || found
 		} else if dir, err := c.opener.Directory(name); part.K == 1 && err == nil && dir != nil {
-			c.opener.Note(storage.Shown(name) + ": --part divides the files; what they are together is checked without it")
+			c.opener.Note(storage.Shown(name) + ": findings about the folder as a whole are printed only without --part")
 		}
 	}
 	if bad {

@@ -179,7 +179,12 @@ func (w *copyJob) notes(note func(text string)) {
 		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of the weights", term.Plural(w.fused.n, "tensor"), 100*w.fused.share))
 	}
 	if w.narrow.n > 0 {
-		note(fmt.Sprintf("%s whose columns are not whole groups, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.narrow.n, "tensor"), term.Name(w.narrow.first), 100*w.narrow.share))
+		which := term.Name(w.narrow.first)
+		if w.narrow.n > 1 {
+			which += ", …"
+		}
+		note(fmt.Sprintf("%s stayed as they were, %.0f %% of the weights, because their number of columns is not a multiple of %d, the size of a group: %s",
+			term.Plural(w.narrow.n, "tensor"), 100*w.narrow.share, w.groupSize(), which))
 	}
 	if w.others.share >= leastShare {
 		note(fmt.Sprintf("%s whose names or shapes are not those of matrices of linear modules, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.others.n, "tensor"), term.Name(w.others.first), 100*w.others.share))

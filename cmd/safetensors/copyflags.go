@@ -133,7 +133,11 @@ func parseConversions(text string) (convert map[safetensors.DType]safetensors.DT
 			}
 			none, _ := safetensors.NewTensor(d, []int{0}, []byte{})
 			if _, err := none.Convert(target); err != nil {
-				return nil, nil, fmt.Errorf("--dtype %s: %v cannot be converted to %v", text, d, target)
+				from := d.String()
+				if !explicit {
+					from = "floats"
+				}
+				return nil, nil, fmt.Errorf("--dtype %s: %s cannot be converted to %v", text, from, target)
 			}
 			convert[d] = target
 		}

@@ -22,7 +22,7 @@ var otherFlags = map[string]string{
 	"precision": "dtype", "shard-size": "max-shard-size", "tolerance": "rtol", "head": "slice", "range": "slice", "j": "json",
 	"i": "in-place", "S": "sort", "unset": "delete", "remove": "delete", "rm": "delete", "r": "", "R": "",
 	"t": "tensors", "y": "force", "yes": "force", "recursive": "", "grep": "only", "match": "only", "pattern": "only", "L": "depth",
-	"max-depth": "depth", "format": "json", "to": "dtype", "shard": "max-shard-size", "adapter": "lora",
+	"max-depth": "depth", "cast": "dtype", "to": "dtype", "shard": "max-shard-size", "adapter": "lora",
 }
 
 // otherWays maps a verb and a flag that it does not have to advice: how to do the same without a flag.

@@ -44,8 +44,8 @@ Without --lora, all models must have the same tensors, of the same shapes. METHO
   task    the first model plus its difference to each other model, times the weight of
           that model (default 1 each)
 
-Numbers are computed in float32, or in float64 where the first model has float64, in
-bounded memory. They are rounded once, or once for each adapter, to the dtypes of the
+Numbers are computed in float32, or in float64 for a tensor that is F64 in the first
+model, in bounded memory. They are rounded once, or once for each adapter, to the dtypes of the
 first model, or to that of --dtype. DST has the metadata, the shards and the config.json
 that cp would make of the first model; --with-files copies the files of that model.
 
@@ -127,6 +127,17 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	return weights, nil
 }
 
+// trailingNumbers returns the numbers at the end of the arguments.
+func trailingNumbers(args []string) []string {
+	i := len(args)
+	for ; i > 0; i-- {
+		if _, err := strconv.ParseFloat(args[i-1], 64); err != nil {
+			break
+		}
+	}
+	return args[i:]
+}
+
 func sumOf(weights []float64) (total float64) {
 	for _, w := range weights {
 		total += w
@@ -136,6 +147,9 @@ func sumOf(weights []float64) (total float64) {
 
 func (c *command) mergeModels(names []string, name string, f *mergeFlags) error {
 	weights, err := f.checkMethod(len(names))
+	if loose := trailingNumbers(append(slices.Clip(names), name)); err != nil && f.weights != "" && len(loose) > 0 {
+		return usage("--weights %s %s: join numbers by commas: --weights %s", f.weights, strings.Join(loose, " "), strings.Join(append([]string{f.weights}, loose...), ","))
+	}
 	if err == nil {
 		err = f.check()
 	}
@@ -215,7 +229,10 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 		return err
 	}
 	tensors, err := w.mergeBy(method, models, weights)
+	var missing *merge.MissingError
 	switch {
+	case errors.As(err, &missing) && hasModule(parts, missing.Name):
+		return fmt.Errorf("%q of the base is quantised: cp --dequantize first", missing.Name)
 	case err != nil && len(parts) > 0:
 		return fmt.Errorf("%w (%s of quantised tensors are left out of this: cp --dequantize makes numbers of them)", err, term.Plural(len(parts), "part"))
 	case err != nil:
@@ -224,6 +241,17 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 	maps.Copy(tensors, parts)
 	w.src.Tensors, w.made = tensors, true
 	return nil
+}
+
+// hasModule reports whether parts of quantised tensors belong to the module that has the tensor name.
+func hasModule(parts map[string]safetensors.Tensor, name string) bool {
+	module := strings.TrimSuffix(name, "weight")
+	for part := range parts {
+		if part == name || strings.HasSuffix(module, ".") && strings.HasPrefix(part, module) {
+			return true
+		}
+	}
+	return false
 }
 
 // disjoint reports whether two models have no tensor in common, although they have tensors.

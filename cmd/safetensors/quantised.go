@@ -112,7 +112,7 @@ func (w *copyJob) quantiseWeights() error {
 	if err != nil {
 		return fmt.Errorf("--quantize %s: %s: %w", w.quantize, storage.Shown(w.src.Name), term.Bare(err))
 	}
-	w.countUnquantised(tensors, config)
+	w.countUnquantised(tensors, config, recipe)
 	w.tensors, w.quantisation = tensors, config
 	return nil
 }
@@ -133,9 +133,9 @@ func (u *unquantised) add(name string, t safetensors.Tensor, all int64) {
 }
 
 // countUnquantised counts the weights that --quantize leaves unchanged because they do not have the
-// shape of its scheme. A new config names them, and others that are never quantised. Without
+// shape of its scheme. A new config names them, and others that the recipe does not select. Without
 // --targets, it also counts those of modules that the scheme does not know, such as convolutions.
-func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, config []byte) {
+func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, config []byte, recipe quant.Recipe) {
 	var file struct {
 		Section struct{ Ignore []string } `json:"quantization_config"`
 	}
@@ -154,6 +154,9 @@ func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, conf
 			}
 			continue
 		}
+		if !fits(strings.TrimSuffix(name, ".weight")+".weight", t.DType(), 128, recipe) { // fused experts have other names
+			continue
+		}
 		switch len(t.Shape()) {
 		case 3:
 			w.fused.add(name, t, all)
@@ -163,6 +166,25 @@ func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, conf
 			}
 		}
 	}
+}
+
+// fits reports whether a recipe quantises a matrix with this name, dtype and number of columns.
+func fits(name string, d safetensors.DType, columns int, recipe quant.Recipe) bool {
+	const rows = 128
+	matrix, err := safetensors.NewTensor(d, []int{rows, columns}, make([]byte, rows*columns*d.Bits()/8))
+	if err == nil {
+		_, _, err = quant.Quantize(map[string]safetensors.Tensor{name: matrix}, recipe)
+	}
+	return err == nil
+}
+
+// groupSize returns the number of columns in a group of the scheme, which is the smallest that it quantises.
+func (w *copyJob) groupSize() int {
+	size := 1
+	for size < 128 && !fits("x.weight", safetensors.F32, size, quant.Recipe{Scheme: w.quantize}) {
+		size *= 2
+	}
+	return size
 }
 
 // mayBeQuantised reports whether a source has matrices of dtypes that are used for codes.

@@ -96,10 +96,11 @@ func TestNotesOnQuantised(t *testing.T) {
 	require.Contains(t, runs(t, "cp", "moe", "int4", "--quantize", "int4").stderr, fused)
 	require.NoError(t, safetensors.WriteShards("narrow", map[string]safetensors.Tensor{
 		"b.weight": tensor(safetensors.BF16, 1, 64), "c.weight": tensor(safetensors.BF16, 1, 64), "l.q_proj.weight": tensor(safetensors.BF16, 3, 128),
-		"embed_tokens.weight": tensor(safetensors.BF16, 1, 128),
+		"embed_tokens.weight": tensor(safetensors.BF16, 2, 64),
 	}, nil, 1<<20))
-	const narrow = "note: 2 tensors whose columns are not whole groups, such as b.weight, stayed as they were: 20 % of the weights"
+	const narrow = "note: 2 tensors stayed as they were, 20 % of the weights, because their number of columns is not a multiple of 128, the size of a group: b.weight, …"
 	require.Contains(t, runs(t, "cp", "narrow", "narrow4", "--quantize", "int4").stderr, narrow)
+	require.NotContains(t, runs(t, "cp", "narrow", "targets", "--quantize", "int4", "--targets", "l.*").stderr, "stayed as they were")
 	require.NotContains(t, runs(t, "cp", "narrow", "narrow8", "--quantize", "fp8-channel").stderr, "stayed as they were")
 	require.NoError(t, safetensors.WriteShards("conv", map[string]safetensors.Tensor{
 		"conv.weight": tensor(safetensors.BF16, 128, 128, 1, 1), "l.experts.w1": tensor(safetensors.BF16, 128, 128), "l.q_proj.weight": tensor(safetensors.BF16, 128, 128),

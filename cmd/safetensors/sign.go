@@ -166,7 +166,11 @@ func (c *command) manifestOf(name string, s signature) (*modelsig.Manifest, erro
 	}
 	missing, err := uncovered(tree.Files, m)
 	if err == nil && len(missing) > 0 {
-		err = fmt.Errorf("%s names %s, which would not be signed", term.Name(missing[0].index), term.Name(missing[0].file))
+		what := "is not there"
+		if modelsig.Ignored(missing[0].file, m.IgnorePaths) {
+			what = "would not be signed"
+		}
+		err = fmt.Errorf("%s names %s, which %s", term.Name(missing[0].index), term.Name(missing[0].file), what)
 	}
 	return m, err
 }

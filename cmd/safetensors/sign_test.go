@@ -143,7 +143,7 @@ func TestSignAway(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeModel(t, ".")
 	succeeds(t, "sign", "model", "--key", "key.pem", "--cert", "key.crt", "--out", "model/model.sig")
-	require.Contains(t, succeeds(t, "verify", "model", "--signature", "model/model.sig", "--chain", "key.root"), "by the word of CN=root\nconfig.json: OK\n")
+	require.Contains(t, succeeds(t, "verify", "model", "--signature", "model/model.sig", "--chain", "key.root"), "whose certificate is from CN=root\nconfig.json: OK\n")
 	require.NoError(t, os.Remove("model/model.sig"))
 	dir := must(filepath.Abs("model"))
 	succeeds(t, "sign", "file://"+filepath.ToSlash(dir), "--key", "key.pem")

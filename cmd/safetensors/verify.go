@@ -81,6 +81,10 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 			return usage("--hub can be combined only with --ignore")
 		case onHub:
 			return c.verifyHub(args[0], hub, signed.ignore)
+		case signed.ignore != nil && !signed.trust():
+			return usage("--ignore needs --signature or --hub")
+		case signed.trust() && signed.file == "" && len(args) == 2 && c.isSignature(args[1]):
+			return usage("%s is a signature: --signature %s", term.Name(args[1]), term.Name(args[1]))
 		case signed.given() && (len(args) > 1 || tensors):
 			return usage("a signature is verified alone, without a manifest or --tensors")
 		case signed.given():

@@ -23,8 +23,10 @@ func (s *signature) add(f *pflag.FlagSet) {
 	f.StringVar(&s.file, "signature", "", "the signature, a `FILE`")
 	f.StringVar(&s.key, "public-key", "", "with --signature: the public key to trust, a `FILE` in PEM")
 	f.StringArrayVar(&s.chain, "chain", nil, "with --signature: the root certificates to trust, and those that lead to them, `FILES` in PEM")
-	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept unsigned README, LICENSE and NOTICE files, pictures, and files in .md, .rst, .pdf, .sig and .sha256; a loader may read any other file, even .txt")
+	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept unsigned README, LICENSE and NOTICE files, pictures, and files that end in .md, .rst, .pdf, .sig or .sha256; a loader may read any other file, even .txt")
 	s.addIgnore(f)
+	f.Lookup("ignore").Usage = "with --signature or --hub: leave out the file or folder `PATH` of SRC"
+	f.Lookup("allow-symlinks").Usage = "with --signature: follow symbolic links"
 }
 
 // trust reports whether a flag of a signature is set, other than --ignore; given includes --ignore.
@@ -110,7 +112,7 @@ func openSignature(ctx context.Context, s signature) (m *modelsig.Manifest, who 
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", term.Name(s.file), err)
 	}
-	return m, fmt.Sprintf("%s, by the word of %s", term.Name(leaf.Subject.String()), term.Name(leaf.Issuer.String())), nil
+	return m, fmt.Sprintf("%s, whose certificate is from %s", term.Name(leaf.Subject.String()), term.Name(leaf.Issuer.String())), nil
 }
 
 func parseSignature(text []byte) (*modelsig.Bundle, error) {

@@ -71,7 +71,7 @@ var unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 // a manifest may consist of one long line.
 const maxLine = 1 << 20
 
-// Read reads a manifest, or the output of sha256sum.
+// Read reads a manifest, or the output of sha256sum, also of sha256sum --tag.
 func Read(r io.Reader) (*Manifest, error) {
 	m := new(Manifest)
 	lines := bufio.NewScanner(r)
@@ -100,6 +100,10 @@ func Read(r io.Reader) (*Manifest, error) {
 func (m *Manifest) file(line string) error {
 	rest, escaped := strings.CutPrefix(line, `\`)
 	sum, name, ok := strings.Cut(rest, " ")
+	if tagged, is := strings.CutPrefix(rest, "SHA256 ("); is { // sha256sum --tag writes SHA256 (NAME) = SUM
+		end := max(0, strings.LastIndex(tagged, ") = "))
+		name, sum, ok = " "+tagged[:end], strings.TrimPrefix(tagged[end:], ") = "), end > 0
+	}
 	if !ok || len(name) < 2 || name[0] != ' ' && name[0] != '*' {
 		return errors.New("expected a SHA-256 sum, two spaces and a name")
 	}

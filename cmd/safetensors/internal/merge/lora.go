@@ -91,7 +91,7 @@ func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 		before, twice := changed[p.target]
 		switch {
 		case w.DType() == 0:
-			return fmt.Errorf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), c.near(all, p.target)))
+			return &MissingError{Name: p.target, text: fmt.Sprintf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), c.near(all, p.target)))}
 		case p.letter != 0 && !t.DType().IsFloat():
 			return fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
 		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
@@ -270,3 +270,11 @@ func product(w, left, right safetensors.Tensor, scale float32) (safetensors.Tens
 		})
 	})
 }
+
+// A MissingError reports that the base lacks the tensor Name, which an adapter changes.
+type MissingError struct {
+	Name string
+	text string
+}
+
+func (e *MissingError) Error() string { return e.text }

@@ -43,6 +43,8 @@ type Checkpoint struct {
 	parts []*Checkpoint // the sources, if several were opened as one
 	pins  []storage.Pin // pins that replace those of Files, or nil
 
+	keyless bool // whether Key does not apply, because the tensors are at the top level of a file of PyTorch
+
 	closers []func() error
 }
 

@@ -39,7 +39,7 @@ type Opener struct {
 	Key string
 
 	// KeyOfSome accepts sources without dicts although Key is set, for a verb that calls CheckKey
-	// with all its sources.
+	// with all its sources. It also accepts files whose tensors are at the top level.
 	KeyOfSome bool
 
 	// Variant, unless "", selects the files of a variant in folders, such as fp16.
@@ -109,7 +109,13 @@ func (o *Opener) openOne(name string) (*Checkpoint, error) {
 	done := make(chan result, 1)
 	go func() {
 		c := &Checkpoint{Name: name}
-		if err := o.open(c, name); err != nil {
+		err := o.open(c, name)
+		if err != nil && o.KeyOfSome && name != "-" && strings.HasSuffix(err.Error(), variant.TopLevel) {
+			c.Close()
+			c = &Checkpoint{Name: name, keyless: true}
+			err = o.open(c, name)
+		}
+		if err != nil {
 			c.Close()
 			done <- result{nil, err}
 			return
@@ -290,7 +296,7 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 		c.take(f)
 		return o.checkKey("this is a " + is.Name)
 	}
-	read, err := c.Format.Open(r, size, o.Key)
+	read, err := c.Format.Open(r, size, o.keyOf(c))
 	if err != nil {
 		return wrongKind(c.Format, r, size, err)
 	}
@@ -302,12 +308,39 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	return o.checkKey("this is a " + is.Name)
 }
 
-// CheckKey returns an error if Key is set, and none of several sources is of PyTorch.
+// CheckKey returns an error if Key is set, and none of several sources has that dict. It notes the sources that were read
+// without the key.
 func (o *Opener) CheckKey(sources ...*Checkpoint) error {
-	if o.Key == "" || slices.ContainsFunc(sources, (*Checkpoint).OfTorch) {
+	if o.Key == "" {
 		return nil
 	}
+	used, keyless := false, []string(nil)
+	for _, s := range sources {
+		for _, one := range s.Sources() {
+			used = used || !one.keyless && one.OfTorch()
+			if one.keyless {
+				keyless = append(keyless, one.Name)
+			}
+		}
+	}
+	if used {
+		for _, name := range keyless {
+			o.note("%s: its tensors are at the top level, so it is read without --key", storage.Shown(name))
+		}
+		return nil
+	}
+	if len(keyless) > 0 {
+		return fmt.Errorf("--key %s selects a dict of a PyTorch file, and no source has it", term.Name(o.Key))
+	}
 	return errors.New("--key selects a dict of a PyTorch file, and no source is one")
+}
+
+// keyOf returns the key of the dict to read in a checkpoint.
+func (o *Opener) keyOf(c *Checkpoint) string {
+	if c.keyless {
+		return ""
+	}
+	return o.Key
 }
 
 // checkKey returns an error for a source without dicts, if Key would have to select one. what
