@@ -37,12 +37,12 @@ func (n *contained) choose(top any, key string) (dict, error) {
 	if key != "" {
 		found := n.find(top, key)
 		if len(found) == 0 {
-			return dict{}, fmt.Errorf("there is no %.200q; %s", key, n.candidates(top))
+			return dict{}, n.withCandidates(fmt.Sprintf("there is no %.200q", key), top)
 		}
 		with := slices.DeleteFunc(slices.Clone(found), func(v any) bool { return n.tensorsIn(v) == 0 })
 		switch len(with) {
 		case 0:
-			return dict{}, fmt.Errorf("%.200q is %s without tensors; %s", key, pickle.Describe(found[0]), n.candidates(top))
+			return dict{}, n.withCandidates(fmt.Sprintf("%.200q is %s without tensors", key, pickle.Describe(found[0])), top)
 		case 1:
 			return dict{key, with[0]}, nil
 		}
@@ -62,7 +62,7 @@ func (n *contained) choose(top any, key string) (dict, error) {
 		}
 	}
 	if found != 1 {
-		return dict{}, fmt.Errorf("no tensors at the top level; %s", n.candidates(top))
+		return dict{}, n.withCandidates("no tensors at the top level", top)
 	}
 	return only, nil
 }
@@ -275,8 +275,8 @@ func (c *contained) directTensors(v any) bool {
 	return false
 }
 
-// candidates returns advice for an error: the keys of the dicts with tensors, if there are any.
-func (c *contained) candidates(top any) string {
+// withCandidates returns an error that ends with advice: the keys of the dicts with tensors, if there are any.
+func (c *contained) withCandidates(text string, top any) error {
 	const maxNamed = 10
 	var named []string
 	n := 0
@@ -287,13 +287,13 @@ func (c *contained) candidates(top any) string {
 	}
 	switch {
 	case n == 0 && (isTensor(top) || isContainer(top) && c.directTensors(top)):
-		return variant.TopLevel
+		return variant.TopLevel{Text: text + "; its tensors are at the top level, which needs no key"}
 	case n == 0:
-		return "no dict in it holds tensors"
+		return errors.New(text + "; no dict in it holds tensors")
 	case n > maxNamed:
 		named = append(named, fmt.Sprintf("%d more", n-maxNamed))
 	}
-	return variant.KeySelects + strings.Join(named, ", ")
+	return errors.New(text + "; " + variant.KeySelects + strings.Join(named, ", "))
 }
 
 // dicts yields the dicts below the top level that have tensors, each once. It yields dicts within

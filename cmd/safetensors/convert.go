@@ -183,8 +183,8 @@ func (w *copyJob) notes(note func(text string)) {
 		if w.narrow.n > 1 {
 			which += ", …"
 		}
-		note(fmt.Sprintf("%s stayed as they were, %.0f %% of the weights, because their number of columns is not a multiple of %d, the size of a group: %s",
-			term.Plural(w.narrow.n, "tensor"), 100*w.narrow.share, w.groupSize(), which))
+		note(fmt.Sprintf("%s stayed as they were, %.0f %% of the weights, because their columns are not whole groups of %s: %s",
+			term.Plural(w.narrow.n, "tensor"), 100*w.narrow.share, w.quantize, which))
 	}
 	if w.others.share >= leastShare {
 		note(fmt.Sprintf("%s whose names or shapes are not those of matrices of linear modules, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.others.n, "tensor"), term.Name(w.others.first), 100*w.others.share))

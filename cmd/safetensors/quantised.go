@@ -154,7 +154,7 @@ func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, conf
 			}
 			continue
 		}
-		if !fits(strings.TrimSuffix(name, ".weight")+".weight", t.DType(), 128, recipe) { // fused experts have other names
+		if !fits(strings.TrimSuffix(name, ".weight")+".weight", t.DType(), recipe) { // fused experts have other names
 			continue
 		}
 		switch len(t.Shape()) {
@@ -168,23 +168,14 @@ func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, conf
 	}
 }
 
-// fits reports whether a recipe quantises a matrix with this name, dtype and number of columns.
-func fits(name string, d safetensors.DType, columns int, recipe quant.Recipe) bool {
-	const rows = 128
-	matrix, err := safetensors.NewTensor(d, []int{rows, columns}, make([]byte, rows*columns*d.Bits()/8))
+// fits reports whether a recipe quantises a matrix with this name and dtype, if its columns are whole groups.
+func fits(name string, d safetensors.DType, recipe quant.Recipe) bool {
+	const side = 128 // whole groups and blocks of all schemes
+	matrix, err := safetensors.NewTensor(d, []int{side, side}, make([]byte, side*side*d.Bits()/8))
 	if err == nil {
 		_, _, err = quant.Quantize(map[string]safetensors.Tensor{name: matrix}, recipe)
 	}
 	return err == nil
-}
-
-// groupSize returns the number of columns in a group of the scheme, which is the smallest that it quantises.
-func (w *copyJob) groupSize() int {
-	size := 1
-	for size < 128 && !fits("x.weight", safetensors.F32, size, quant.Recipe{Scheme: w.quantize}) {
-		size *= 2
-	}
-	return size
 }
 
 // mayBeQuantised reports whether a source has matrices of dtypes that are used for codes.

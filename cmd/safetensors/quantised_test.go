@@ -98,7 +98,7 @@ func TestNotesOnQuantised(t *testing.T) {
 		"b.weight": tensor(safetensors.BF16, 1, 64), "c.weight": tensor(safetensors.BF16, 1, 64), "l.q_proj.weight": tensor(safetensors.BF16, 3, 128),
 		"embed_tokens.weight": tensor(safetensors.BF16, 2, 64),
 	}, nil, 1<<20))
-	const narrow = "note: 2 tensors stayed as they were, 20 % of the weights, because their number of columns is not a multiple of 128, the size of a group: b.weight, …"
+	const narrow = "note: 2 tensors stayed as they were, 20 % of the weights, because their columns are not whole groups of int4: b.weight, …"
 	require.Contains(t, runs(t, "cp", "narrow", "narrow4", "--quantize", "int4").stderr, narrow)
 	require.NotContains(t, runs(t, "cp", "narrow", "targets", "--quantize", "int4", "--targets", "l.*").stderr, "stayed as they were")
 	require.NotContains(t, runs(t, "cp", "narrow", "narrow8", "--quantize", "fp8-channel").stderr, "stayed as they were")

@@ -10,10 +10,13 @@ const (
 	// PackageJoins names the package that reads the .metadata of a distributed checkpoint.
 	PackageJoins = "package dcp joins the folder that it is in"
 
-	// TopLevel ends the error of package torch for a key, if the file has its tensors at the top level.
-	TopLevel = "its tensors are at the top level, which needs no key"
-
 	// KeySelects is followed by a list of the dicts in a file of torch.save that Opener.Key can
 	// select.
 	KeySelects = "a key selects one of "
 )
+
+// A TopLevel is the error of package torch for a key that a file lacks, if its tensors are at the top
+// level.
+type TopLevel struct{ Text string }
+
+func (e TopLevel) Error() string { return e.Text }

@@ -110,7 +110,7 @@ func (o *Opener) openOne(name string) (*Checkpoint, error) {
 	go func() {
 		c := &Checkpoint{Name: name}
 		err := o.open(c, name)
-		if err != nil && o.KeyOfSome && name != "-" && strings.HasSuffix(err.Error(), variant.TopLevel) {
+		if o.KeyOfSome && name != "-" && errors.As(err, new(variant.TopLevel)) {
 			c.Close()
 			c = &Checkpoint{Name: name, keyless: true}
 			err = o.open(c, name)
