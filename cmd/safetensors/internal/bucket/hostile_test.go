@@ -179,6 +179,33 @@ func (l *latePart) abort(context.Context) error {
 	return &storeError{status: http.StatusNotFound}
 }
 
+// TestAbortTwice: an upload that a late part has made anew, after the store did not know it any more, is removed, too.
+func TestAbortTwice(t *testing.T) {
+	made := &madeAnew{parts: 1}
+	(&Bucket{ctx: t.Context()}).abort(made)
+	require.Zero(t, made.parts)
+	require.Equal(t, 5, made.aborts)
+}
+
+// A madeAnew is an upload for which a store makes a part after its second abort.
+type madeAnew struct {
+	upload
+	parts, aborts int
+}
+
+func (m *madeAnew) abort(context.Context) error {
+	m.aborts++
+	parts := m.parts
+	m.parts = 0
+	if m.aborts == 2 {
+		m.parts = 1
+	}
+	if parts == 0 {
+		return &storeError{status: http.StatusNotFound}
+	}
+	return nil
+}
+
 // TestCompleteTwice: the answer that an upload is complete got lost, and the store no longer
 // knows it. The object that is there is that of the upload, or an older one.
 func TestCompleteTwice(t *testing.T) {

@@ -90,14 +90,21 @@ func (b *Bucket) upload(key string, size int64, r io.Reader) error {
 	return err
 }
 
-// abort removes the parts. It repeats that until the store no longer knows the upload, because a
-// part that has only just arrived may be stored after the first try.
+// abort removes the parts. It repeats that until the store twice in a row does not know the upload, because a
+// part that has only just arrived may be stored after the first try, and a store of files may make the
+// upload anew for it.
 func (b *Bucket) abort(u upload) {
 	b, cancel := b.cleaning()
 	defer cancel()
+	unknown := 0
 	for range 20 {
 		err := u.abort(b.ctx)
-		if status(err) == http.StatusNotFound || err != nil && status(err) == 0 { // 404, or the network is gone
+		if err != nil && status(err) == 0 { // the network is gone
+			return
+		}
+		if status(err) != http.StatusNotFound {
+			unknown = 0
+		} else if unknown++; unknown == 2 {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -300,6 +300,9 @@ func TestReplaced(t *testing.T) {
 		if err := os.Symlink(filepath.FromSlash(target), at(link)); err != nil {
 			t.Skip(err)
 		}
+		if info := must(os.Lstat(at(link))); info.Mode()&fs.ModeSymlink == 0 {
+			t.Skip("links do not look like links, as in wine")
+		}
 	}
 	real := must(filepath.EvalSymlinks(dir))
 	for name, want := range map[string]string{"file": at("file"), "new": at("new"), "folder": at("folder"), "to file": filepath.Join(real, "file"), "to link": filepath.Join(real, "file")} {

@@ -45,6 +45,9 @@ func (f *faulty) Read(name string, n int64) (data []byte, err error) {
 
 func (f *faulty) Open() (file *safetensors.File, err error) {
 	err = f.do("open", "", func() (err error) { file, err = f.folder.Open(); return err })
+	if err != nil && file != nil {
+		file.Close() // Windows does not remove an open file
+	}
 	return file, err
 }
 

@@ -320,6 +320,9 @@ func TestTreeOrder(t *testing.T) {
 		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
 			t.Skip(err)
 		}
+		if info, err := os.Lstat(filepath.Join(dir, link)); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			t.Skip("links do not look like links, as in wine")
+		}
 	}
 	tree, err = s.Tree(dir, true, none)
 	require.NoError(t, err)
