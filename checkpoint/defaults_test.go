@@ -194,9 +194,9 @@ func TestBiases(t *testing.T) {
 		{linear, llava + `,"multimodal_projector_bias":false`, ""},
 		{linear, llava + `,"multimodal_projector_bias":null`, ""},
 		{linear, llava + `,"auto_map":{}`, ""},
-		{"encoder.rel_embeddings.weight 8x8", deberta + `,"relative_attention":true`, "has no layer"},
-		{"embeddings.x 8", deberta + `,"relative_attention":true`, "has no layer\nrelative_attention true, but no \"encoder.rel_embeddings.weight\""},
-		{"encoder.rel_embeddings.weight 8x8", deberta, "has no layer\nnothing of relative_attention, which is then false, but \"encoder.rel_embeddings.weight\""},
+		{"encoder.rel_embeddings.weight 8x8", deberta + `,"relative_attention":true`, "has no complete layer"},
+		{"embeddings.x 8", deberta + `,"relative_attention":true`, "has no complete layer\nrelative_attention true, but no \"encoder.rel_embeddings.weight\""},
+		{"encoder.rel_embeddings.weight 8x8", deberta, "has no complete layer\nnothing of relative_attention, which is then false, but \"encoder.rel_embeddings.weight\""},
 	} {
 		model, _ := shaped(t, c.shapes)
 		found := check(t, files(map[string]string{"config.json": "{" + c.config + "}", "model.safetensors": written(t, model)}))

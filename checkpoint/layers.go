@@ -190,7 +190,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 		}
 	}
 	if known && !found && isKnown(config.Type) && len(config.Architectures) > 0 && !quantised && !config.Remote && where["fc.weight"] == "" && d.plain(s) {
-		d.noteConfig(s, "", fmt.Sprintf("model_type %s, but %s has no layer of such a model", quoted(config.Type), quoted(d.fileOf(s, ""))))
+		d.noteConfig(s, "", fmt.Sprintf("model_type %s, but %s has no complete layer of such a model", quoted(config.Type), quoted(d.fileOf(s, ""))))
 		return true
 	}
 	if !quantised {

@@ -414,7 +414,7 @@ func TestLibrariesOpen(t *testing.T) {
 		"metadata null":   {"model", `{"_class_name":"New"}`, shards(`"metadata":null,`), "a", `has no object "metadata"`},
 		"without config":  {"model", "", shards(""), "a", ""},
 		"class of a head": {"model", `{"model_type":"llama","architectures":["LlamaForSequenceClassification"]}`, "", "a", `the class "LlamaForSequenceClassification"`},
-		"answers":         {"model", `{"model_type":"modernbert","architectures":["ModernBertForQuestionAnswering"]}`, "", "classifier.weight", "no layer of such a model"},
+		"answers":         {"model", `{"model_type":"modernbert","architectures":["ModernBertForQuestionAnswering"]}`, "", "classifier.weight", "no complete layer of such a model"},
 		"number as text":  {"model", `{"model_type":"llama","hidden_size":"16"}`, "", "a", `hidden_size "16"`},
 		"compiled":        {"model", config, "", "_orig_mod.a", `the tensor "_orig_mod.a"`},
 		"parallel":        {"model", `{"_class_name":"New"}`, "", "module.a", `the tensor "module.a"`},

@@ -10,6 +10,9 @@
 //	defer f.Close()
 //	err = safetensors.WriteFile("model.safetensors", maps.Collect(f.Tensors()), f.Metadata())
 //
+// If the file has metadata, add "format": "pt" to it: accelerate and huggingface_hub refuse a file
+// whose metadata has other keys but not this one.
+//
 // That converts a file of any size, because tensors are lazy: opening reads the pickle and a few
 // bytes of each storage. A training program may save several dicts in one file: [Keys] lists them,
 // and [Opener] takes one of them.

@@ -15,8 +15,9 @@ The ending of DST decides what is written:
   DIR                          the folder of a model: model.safetensors, or its shards
   -                            standard output, as a safetensors file
 DST may be in a bucket (s3://..., gs://..., azblob://...) or a file:///... URL. Only a
-single file keeps its own name in DIR/; with a folder, several files or --max-shard-size,
-the slash changes nothing. Endings of other files, such as .bin or .txt, are refused.
+single file keeps its own name in DIR/: if SRC is a folder or several files, or with
+--max-shard-size, DIR/ is the same as DIR. Endings of other files, such as .bin or .txt,
+are refused.
 
 A file appears complete or not at all; a folder is copied shard by shard, its index last.
 DST may be SRC itself, with --force; its shards get new names, with a number in them. If
@@ -31,7 +32,8 @@ by --with-files only. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or in
 
 --part K/N writes one of N parts of the shards. N machines run the same command, each with
 its own K, in any order; a part that was killed can be run again. The run that finds all
-shards present writes the index. Exit code 3 means that another try would not help.
+shards present writes the index. With --part, exit code 3
+means that another try would not help.
 
 --json prints one line about what was written:
   {"file": DST, "total": {"tensors", "parameters", "bytes"},
@@ -58,7 +60,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.StringVar(&f.dequantize, "dequantize", "", "write quantised tensors as the numbers that they stand for, in `DTYPE`: bf16, f16 or f32")
 	flags.StringVar((*string)(&f.quantize), "quantize", "", "quantise weights as `SCHEME`, in a layout of compressed-tensors")
 	flags.StringArrayVar(&f.targets, "targets", nil, "quantise the tensors that match `PATTERN`, instead of all matrices except embeddings, norms, routers and lm_head; their names must end in .weight")
-	flags.IntVar(&f.ranks, "ranks", 0, "write a distributed checkpoint of PyTorch for `N` ranks, a file for each")
+	flags.IntVar(&f.ranks, "ranks", 0, "write a distributed checkpoint of PyTorch for `N` ranks, a safetensors file for each, which its HuggingFaceStorageReader loads")
 	flags.IntVar(&f.align, "align", 0, "start the data of each file at a multiple of `N` bytes, a power of two; spaces in the header fill the gap")
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
 	flags.BoolVar(&f.withoutMeta, "without-meta", false, "leave out the metadata of SRC")

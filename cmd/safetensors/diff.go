@@ -25,11 +25,11 @@ func (c *command) diff() *cobra.Command {
 	var f diffFlags
 	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [--html PAGE] [flags]", "Compare names, dtypes, shapes, then values", `
 With --atol A and --rtol R, two values are equal if |a-b| <= A + R*|b|; two NaNs are
-equal. Then tensors of the same shape are equal if all their values are, also in different
-dtypes, which a note names. Without a tolerance, or if both are 0, values are equal if
-their bits are, and tensors of different dtypes are different. "changed by 5.0 %" is the
-norm of A-B divided by the norm of B, over all elements, also those within the tolerance.
-The exit code is 1 if anything is different.
+equal. With a tolerance, tensors of the same shape are equal if all their values are, even
+if their dtypes differ; a note names these. Without a tolerance, or if both are 0, values
+are equal if their bits are, and tensors of different dtypes are different. "changed by
+5.0 %" is the norm of A-B divided by the norm of B, over all elements, also those within
+the tolerance. The exit code is 1 if anything is different.
 
 --rename gives tensors of A the names that they have in B; --only and --except select by
 the new names. A tensor that cannot be read, such as one of complex128, is an error unless

@@ -30,7 +30,7 @@ type mergeFlags struct {
 
 func (c *command) merge() *cobra.Command {
 	var f mergeFlags
-	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [--json] [flags]",
+	cmd := c.verb("merge MODEL... DST [--lora ADAPTER]... [--method METHOD] [--json] [flags]",
 		"Merge models with each other, or adapters into a model", `
 To join shards or files with different tensors, use cp.
 
@@ -45,9 +45,10 @@ Without --lora, all models must have the same tensors, of the same shapes. METHO
           that model (default 1 each)
 
 Numbers are computed in float32, or in float64 for a tensor that is F64 in the first
-model, in bounded memory. They are rounded once, or once for each adapter, to the dtypes of the
-first model, or to that of --dtype. DST has the metadata, the shards and the config.json
-that cp would make of the first model; --with-files copies the files of that model.
+model, in bounded memory. Each result is rounded to the dtype that its tensor has in the
+first model, or to --dtype: once, or after each adapter. DST has the metadata, the shards
+and the config.json that cp would make of the first model; --with-files copies the files
+of that model.
 
 --json prints one line about what was written:
   {"file": DST, "total": {"tensors", "parameters", "bytes"},
@@ -60,7 +61,7 @@ safetensors merge base math code both --method task --weights 0.7,0.5
 			return c.mergeModels(args[:len(args)-1], args[len(args)-1], &f)
 		})
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model")
+	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model; may be repeated")
 	flags.StringVar(&f.method, "method", "linear", "merge by `METHOD`: linear, slerp or task")
 	flags.StringVar(&f.weights, "weights", "", "the weights `W,...` of the models, as 0.6,0.4")
 	flags.BoolVar(&f.normalize, "normalize", false, "divide the weights of linear by their sum")
@@ -80,7 +81,7 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	case f.normalize && (f.method != "linear" || lora):
 		return nil, usage("--normalize needs --method linear")
 	case lora && models > 1:
-		return nil, usage("--lora takes one model, not %d", models)
+		return nil, usage("--lora takes one model, not %d; for several adapters, repeat --lora", models)
 	case lora:
 		f.method = "lora"
 		return nil, nil

@@ -152,7 +152,7 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 func otherName(src *source.Checkpoint, name string) string {
 	if tensor, ranges, sliced := strings.Cut(name, "["); sliced {
 		if _, ok := src.Tensors[tensor]; ok {
-			return fmt.Sprintf(", did you mean %s --slice %s?", term.Name(tensor), term.Name(strings.TrimSuffix(ranges, "]")))
+			return fmt.Sprintf(", did you mean %s --slice %s?", term.Name(tensor), term.Name(strings.ReplaceAll(strings.TrimSuffix(ranges, "]"), " ", "")))
 		}
 	}
 	var below []string

@@ -33,15 +33,16 @@ func (c *command) verify() *cobra.Command {
 A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
 Files are found by their names in SRC: run sha256sum in the folder. If the manifest lists
 files, a file of weights in SRC that is not among them is an error. If it lists tensors,
-so is a tensor that is not among them. When tensors are compared, one that cannot be read
-is an error unless --only or --except leaves it out.
+a tensor of SRC that is not among them is an error, too. When tensors are compared, one
+that cannot be read is an error unless --only or --except leaves it out.
 
 A signature is one of OpenSSF Model Signing, made with a key or a certificate. All files
 of SRC are compared, also those without tensors. SRC is a file, a folder, either of them
 in a bucket, or the URL of a file. Trust comes from --public-key or from the roots in
 --chain, never from the signature itself. A signature lists what sign --ignore left out:
-such files are printed as LEFT OUT BY THE SIGNATURE. They fail unless they are harmless as
-for --ignore-unsigned-files, or --ignore of verify names them.
+each such file is printed as LEFT OUT BY THE SIGNATURE. It is an error unless --ignore of
+verify names it, or it is of a kind that --ignore-unsigned-files lists, with that flag or
+without.
 
 With --hub, local files are compared with the sums that the hub publishes; only sums are
 downloaded. If SRC is hf://OWNER/NAME[@REVISION], the files in the cache of the Python
@@ -77,8 +78,10 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 			return usage("--except can be used only with a MANIFEST")
 		case c.opener.Variant != "" && (onHub || signed.given()):
 			return usage("--variant can be used only with a MANIFEST")
-		case hub != "" && (len(args) > 1 || tensors || signed.trust()):
-			return usage("--hub can be combined only with --ignore")
+		case hub != "" && len(args) > 1:
+			return usage("--hub takes no MANIFEST, and got %q", args[1])
+		case hub != "" && (tensors || signed.trust()):
+			return usage("--hub cannot be combined with --tensors or --signature")
 		case onHub:
 			return c.verifyHub(args[0], hub, signed.ignore)
 		case signed.ignore != nil && !signed.trust():
