@@ -25,21 +25,23 @@ func TestReadNamed(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestPipe: a pipe that nobody writes to is waited for until the context ends.
+// TestPipe: a pipe that nobody writes to is waited for until the context ends. The goroutine that waits goes on, so
+// that the pipe with data is another one: the writer would meet either reader.
 func TestPipe(t *testing.T) {
 	mkfifo, err := exec.LookPath("mkfifo")
 	if err != nil {
 		t.Skip("no mkfifo")
 	}
-	name := filepath.Join(t.TempDir(), "pipe")
-	require.NoError(t, exec.Command(mkfifo, name).Run())
+	dir := t.TempDir()
+	silent, written := filepath.Join(dir, "silent"), filepath.Join(dir, "written")
+	require.NoError(t, exec.Command(mkfifo, silent, written).Run())
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go cancel(os.ErrDeadlineExceeded)
-	_, err = ReadNamed(ctx, name, 1)
+	_, err = ReadNamed(ctx, silent, 1)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
-	go os.WriteFile(name, []byte("data"), 0o666)
-	data, err := ReadNamed(t.Context(), name, 4)
+	go os.WriteFile(written, []byte("data"), 0o666)
+	data, err := ReadNamed(t.Context(), written, 4)
 	require.NoError(t, err)
 	require.Equal(t, "data", string(data))
 }
