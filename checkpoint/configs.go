@@ -322,7 +322,7 @@ func (d *directory) partText(config *modelConfig, s *set) []string {
 var numbered = lazyregexp.New(`^((?:[^.]*[^.\d][^.]*\.)+)(\d{1,6})\.`)
 
 // layerText returns the text of a finding if the only stack of a model has more layers than the config specifies, the last of
-// which has the same tensors as the first. Layers that predict further tokens have others.
+// which has the same tensors as the first. Layers that predict further tokens have other tensors.
 func (d *directory) layerText(config *modelConfig, s *set) []string {
 	names, stacks := sortedNames(s.where), make(map[string]int) // the last number in each stack
 	for _, name := range names {

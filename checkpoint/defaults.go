@@ -161,7 +161,7 @@ func notIntegers(fields map[string]any, known bool) (keys []string) {
 
 // valueText returns a value of a config as JSON, cut for a message.
 func valueText(value any) string {
-	text, _ := json.Marshal(value) // which a parser has made of JSON
+	text, _ := json.Marshal(value) // cannot fail, because the value comes from a JSON parser
 	return cut(string(text))
 }
 

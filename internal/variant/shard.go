@@ -80,8 +80,8 @@ func (s Shard) Set() Shard {
 }
 
 // SetOf returns the number of shards in the set to which all files belong, and the names of those
-// that are missing. It returns 0 if the files are not of one set, and no names if the number is
-// greater than most.
+// that are missing. It returns 0 if the files do not belong to one set. If the set has more than most
+// shards, it returns no names, because a name may claim any number.
 func SetOf(files []string, most int) (n int, missing []string) {
 	var first Shard
 	have := make(map[int]bool)

@@ -100,8 +100,8 @@ func (i *tokenIndices) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &i.byModule)
 }
 
-// of returns the rows of a module.
-func (i *tokenIndices) of(module string) ([]int, error) {
+// rowsOf returns the indices of the rows that the adapter changes in a module.
+func (i *tokenIndices) rowsOf(module string) ([]int, error) {
 	if i.byModule == nil {
 		return i.all, nil
 	}
@@ -119,7 +119,7 @@ func (i *tokenIndices) of(module string) ([]int, error) {
 
 // replaceRows returns w with other rows at some indices, converted to the dtype of w.
 func (c *config) replaceRows(w, rows safetensors.Tensor, module string) (safetensors.Tensor, error) {
-	at, err := c.Tokens.of(module)
+	at, err := c.Tokens.rowsOf(module)
 	if err != nil {
 		return w, err
 	}

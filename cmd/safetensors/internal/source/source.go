@@ -23,9 +23,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/hub"
-	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/variant"
-	"github.com/gosafetensors/safetensors/torch"
 )
 
 // An Opener opens the sources of one run of the command.
@@ -260,27 +258,6 @@ func (o *Opener) openFile(c *Checkpoint, fsys *storage.FS, name string) error {
 
 var errNotLocal = errors.New("is not a file of this machine")
 
-// Keys returns the possible values of Key for a PyTorch file of this machine, but at most limit of
-// them.
-func (o *Opener) Keys(name string, limit int) ([]string, error) {
-	name, err := localfile.Path(name)
-	if err != nil {
-		return nil, err
-	}
-	return localfile.Await(o.Context, func() ([]string, error) {
-		f, size, err := osfile.OpenRegular(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		if is, err := format.Of(f, size, name); is != format.Torch { // no other format has dicts to select
-			return nil, err
-		}
-		keys, err := torch.Keys(o.Meter(f), size)
-		return keys[:min(limit, len(keys))], err
-	})
-}
-
 // openReader opens a file of any format.
 func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name string) error {
 	is, err := format.Of(r, size, name)
@@ -306,50 +283,6 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 		return nil
 	}
 	return o.checkKey("this is a " + is.Name)
-}
-
-// CheckKey returns an error if Key is set, and none of several sources has that dict. It notes the sources that were read
-// without the key.
-func (o *Opener) CheckKey(sources ...*Checkpoint) error {
-	if o.Key == "" {
-		return nil
-	}
-	used, keyless := false, []string(nil)
-	for _, s := range sources {
-		for _, one := range s.Sources() {
-			used = used || !one.keyless && one.OfTorch()
-			if one.keyless {
-				keyless = append(keyless, one.Name)
-			}
-		}
-	}
-	if used {
-		for _, name := range keyless {
-			o.note("%s: its tensors are at the top level, so it is read without --key", storage.Shown(name))
-		}
-		return nil
-	}
-	if len(keyless) > 0 {
-		return fmt.Errorf("--key %s selects a dict of a PyTorch file, and no source has it", term.Name(o.Key))
-	}
-	return errors.New("--key selects a dict of a PyTorch file, and no source is one")
-}
-
-// keyOf returns the key of the dict to read in a checkpoint.
-func (o *Opener) keyOf(c *Checkpoint) string {
-	if c.keyless {
-		return ""
-	}
-	return o.Key
-}
-
-// checkKey returns an error for a source without dicts, if Key would have to select one. what
-// describes the source in the error.
-func (o *Opener) checkKey(what string) error {
-	if o.Key == "" || o.KeyOfSome {
-		return nil
-	}
-	return fmt.Errorf("--key selects a dict of a PyTorch file, and %s", what)
 }
 
 // wrongKind returns the error of opening a file that has the name of a format, but not its content.
