@@ -69,7 +69,8 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 		}
 	}
 	if err := w.prepare(); err != nil {
-		if f.plain != 0 || len(f.conversions) > 0 { // reads tables of the layout
+		// Conversions read tables of the layout, and a config may not have been read.
+		if f.plain != 0 || len(f.conversions) > 0 || errors.As(err, new(unreadConfig)) {
 			return permanent(err)
 		}
 		return parts.Refuse(err)
