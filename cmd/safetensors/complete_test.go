@@ -63,6 +63,11 @@ func TestCompleteHostile(t *testing.T) {
 	require.Len(t, texts, maxCompletions)
 }
 
+// TestLevels cuts names at a dot that stands where the typed text ends.
+func TestLevels(t *testing.T) {
+	require.Equal(t, []string{"a.", "ab"}, levels([]string{"a.b", "a.c", "ab"}, "a"))
+}
+
 // TestCompleteLocal opens nothing that is not on this machine, and waits for nothing: no
 // server, no bucket, no pipe and no standard input.
 func TestCompleteLocal(t *testing.T) {

@@ -212,8 +212,8 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 			return err
 		}
 	}
-	for i, m := range models[:n] {
-		if merge.IsAdapter(m.Order) && (i > 0 || n < len(models)) {
+	for _, m := range models[:n] {
+		if merge.IsAdapter(m.Order) {
 			return fmt.Errorf("%s is an adapter, not a model: --lora merges it into one", storage.Shown(m.Name))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
@@ -135,6 +136,23 @@ func TestSignedByBLAKE2b(t *testing.T) {
 	r := runs(t, verify...)
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stdout, "x: DIFFERS\n")
+}
+
+// TestVerifySingleFile: the Python package names the only file of a model ".".
+func TestVerifySingleFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeKeys(t, "key", elliptic.P256())
+	key := must(modelsig.ParsePrivateKey(must(os.ReadFile("key.pem"))))
+	sum := sha256.Sum256([]byte("abc"))
+	m := &modelsig.Manifest{Model: "weights", Hash: "sha256", IgnorePaths: []string{}, Files: []modelsig.File{{Name: modelsig.SingleFile, Sums: [][]byte{sum[:]}}}}
+	write(t, "weights.sig", string(must(modelsig.Sign(m, key, nil))))
+	verify := []string{"verify", "weights", "--signature", "weights.sig", "--public-key", "key.pub"}
+	write(t, "weights", "abc")
+	require.Contains(t, succeeds(t, verify...), "weights: OK\n")
+	write(t, "weights", "abd")
+	r := runs(t, verify...)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stdout, "weights: DIFFERS\n")
 }
 
 // TestSignAway signs by a certificate, and into the model itself, and verifies a file on a web

@@ -247,6 +247,13 @@ func TestS3SaysYesFirst(t *testing.T) {
 	require.Equal(t, "CRC32", requests()[0].Header.Get("X-Amz-Checksum-Algorithm"))
 }
 
+// TestS3PartWithoutETag: a part that has no ETag cannot be named when the upload is completed.
+func TestS3PartWithoutETag(t *testing.T) {
+	b, _ := answering(t, "s3", says(200, "<R><UploadId>id</UploadId></R>"), says(200, ""))
+	u := must(b.store.begin(t.Context(), "x"))
+	require.ErrorIs(t, u.part(t.Context(), 0, []byte("body")), errNotDone)
+}
+
 // TestIsURL: the name of a store is a file's name, too, and a page of the web is no object.
 func TestIsURL(t *testing.T) {
 	for name, want := range map[string]bool{

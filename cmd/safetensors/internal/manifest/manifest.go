@@ -102,7 +102,7 @@ func (m *Manifest) file(line string) error {
 	sum, name, ok := strings.Cut(rest, " ")
 	if tagged, is := strings.CutPrefix(rest, "SHA256 ("); is { // sha256sum --tag writes SHA256 (NAME) = SUM
 		end := max(0, strings.LastIndex(tagged, ") = "))
-		name, sum, ok = " "+tagged[:end], strings.TrimPrefix(tagged[end:], ") = "), end > 0
+		name, sum = " "+tagged[:end], strings.TrimPrefix(tagged[end:], ") = ")
 	}
 	if !ok || len(name) < 2 || name[0] != ' ' && name[0] != '*' {
 		return errors.New("expected a SHA-256 sum, two spaces and a name")

@@ -127,6 +127,11 @@ func TestClaims(t *testing.T) {
 	require.EqualError(t, err, "the model has more than 8.0 TB")
 	_, err = LoRA(checkpoint{"w": x}, nil, []byte("{}"))
 	require.EqualError(t, err, "the model has more than 8.0 TB")
+
+	// The largest model has exactly 8.0 TB.
+	x = must(safetensors.NewTensorAt(safetensors.F32, []int{1 << 13, 15625, 15625}, bytes.NewReader(nil)))
+	_, err = Linear([]checkpoint{{"w": x}, {"w": x}}, []float64{1, 1})
+	require.NoError(t, err)
 }
 
 // TestModelsThatDoNotFit: models whose names, shapes or counters differ are refused before anything
