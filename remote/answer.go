@@ -152,14 +152,18 @@ func statusText(resp *http.Response) string {
 	return quote(resp.Status)
 }
 
-// statusError returns the error for an answer whose status is not the expected one.
+// statusError returns the error for an answer whose status is not the expected one. It names the
+// expected status only if the answer itself reports no error.
 func statusError(resp *http.Response, expected int) error {
 	status := &transport.StatusError{
 		Status: resp.StatusCode, Code: resp.Header.Get("X-Error-Code"), Message: resp.Header.Get("X-Error-Message"),
-		Text: fmt.Sprintf("status %s, expected %d %s", statusText(resp), expected, http.StatusText(expected)),
+		Text: "status " + statusText(resp),
 	}
 	if resp.Request != nil {
 		status.URL = resp.Request.URL
+	}
+	if resp.StatusCode < 400 {
+		status.Text += fmt.Sprintf(", expected %d %s", expected, http.StatusText(expected))
 	}
 	if status.Message != "" {
 		status.Text += fmt.Sprintf(" (%s)", quote(status.Message))

@@ -24,7 +24,7 @@ func (o *object) fetch(parts []part) error {
 		if err == nil {
 			err = o.receive(s, resp, at, want)
 		}
-		if asked, err = at, x.cause(err); err != nil && !o.noRanges {
+		if asked, err = at, x.cause(err); err != nil && !o.noRanges && o.size >= 0 {
 			err = fmt.Errorf("bytes %d-%d: %w", start, end-1, err)
 		}
 		return s.pos - start, err

@@ -90,13 +90,13 @@ func TestOpen(t *testing.T) {
 		{rule: "range refused, then answered", fault: first(1, statusOf(416)).then(answer(206, "Content-Range", "bytes 0-99/100")), ranges: []string{start, ""}, text: "status 206 Partial Content, expected 200 OK"},
 		{rule: "all refused", fault: answer(416), ranges: []string{start, ""}, text: "status 416"},
 
-		{rule: "not found", fault: answer(404), is: fs.ErrNotExist, text: "status 404 Not Found, expected 206 Partial Content"},
+		{rule: "not found", fault: answer(404), is: fs.ErrNotExist, text: "status 404 Not Found"},
 		{rule: "gone", fault: answer(410), is: fs.ErrNotExist, text: "410"},
 		{rule: "unauthorized", fault: answer(401, "X-Error-Message", "Invalid credentials"), is: fs.ErrPermission, text: `("Invalid credentials")`},
 		{rule: "forbidden", fault: answer(403), is: fs.ErrPermission, text: "403"},
-		{rule: "bad request", fault: answer(400), text: "status 400 Bad Request, expected 206"},
+		{rule: "bad request", fault: answer(400), text: "status 400 Bad Request"},
 		{rule: "no content", fault: answer(204), text: "status 204 No Content, expected 206"},
-		{rule: "unavailable for good", fault: answer(503), requests: maxTries, text: "status 503 Service Unavailable, expected 206 Partial Content (tried 8 times)"},
+		{rule: "unavailable for good", fault: answer(503), requests: maxTries, text: "status 503 Service Unavailable (tried 8 times)"},
 		{rule: "precondition that was not made", fault: answer(412), text: "status 412"},
 		{rule: "redirect without a location", fault: answer(302), text: "status 302 Found, expected 206"},
 		{rule: "redirect to no URL", fault: answer(302, "Location", "https://host/%zz?X-Amz-Signature=secret"), text: "status 302 Found, expected 206 Partial Content"},
@@ -142,8 +142,8 @@ func TestOpen(t *testing.T) {
 		{rule: "index of a variant", path: fp16, file: shard("m.safetensors"), ranges: []string{"", start}},
 		{rule: "index of a variant, older name", path: "/f/model.fp16.safetensors.index.json", file: shard("m.safetensors"), ranges: []string{"", start}},
 		{rule: "other JSON", path: "/f/config.json", file: shard("m.safetensors"), as: new(*safetensors.FormatError), text: "header length"},
-		{rule: "index that is no range", path: index, fault: answer(416), text: "status 416 Requested Range Not Satisfiable, expected 200 OK"},
-		{rule: "index that is missing", path: index, is: fs.ErrNotExist, text: "status 404 Not Found, expected 200 OK"},
+		{rule: "index that is no range", path: index, fault: answer(416), text: "status 416 Requested Range Not Satisfiable"},
+		{rule: "index that is missing", path: index, is: fs.ErrNotExist, text: "status 404 Not Found"},
 		{rule: "index that is none", path: index, file: []byte("<html>"), as: new(*safetensors.FormatError), text: indexFile},
 		{rule: "shard above the index", path: index, file: shard("../other/model.safetensors"), as: new(*safetensors.FormatError), text: "other/model"},
 		{rule: "shard at another host", path: index, file: shard("//127.0.0.1/x.safetensors"), as: new(*safetensors.FormatError), text: "127.0.0.1"},
@@ -215,6 +215,9 @@ func requireOpenError(t *testing.T, err error, s *server, file, text string) {
 	require.ErrorContains(t, err, text)
 	require.ErrorContains(t, err, "safetensors: open "+s.URL+file+": ")
 	require.NotContains(t, err.Error(), "secret")
+	if strings.HasPrefix(text, "status ") {
+		require.NotContains(t, err.Error(), ": bytes 0-", "nobody asked for the range of the first request")
+	}
 	others := false
 	s.mu.Lock() // a request whose client has hung up may arrive late
 	defer s.mu.Unlock()

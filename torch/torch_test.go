@@ -148,7 +148,7 @@ func TestOtherFiles(t *testing.T) {
 		"tar":          {tar, "a tar archive, as PyTorch wrote before 0.2"},
 		"pickle":       {[]byte("\x80\x02}."), "a Python pickle that torch.save did not make; its first object is a dict with 0 entries"},
 		"zip":          {[]byte("PK\x05\x06" + strings.Repeat("\x00", 18)), "a zip archive without data.pkl"},
-		"no zip":       {[]byte("PK\x03\x04..."), "reading the zip directory: it is missing at the end of the file"},
+		"no zip":       {[]byte("PK\x03\x04..."), "the zip archive ends before its directory"},
 		"magic, alone": {[]byte("\x80\x02\x8a\x0a" + string(legacyMagic) + "."), "unexpected EOF"},
 
 		"long byte order": {with("a/byteorder", strings.Repeat("x", 1<<10)), `unknown byte order "xxx`},

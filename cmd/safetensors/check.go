@@ -314,7 +314,7 @@ func refusal(name string, err error) verdict {
 	}
 	var broken *safetensors.FormatError
 	if errors.As(err, &broken) {
-		v.Reason, v.Tensor = broken.Reason, broken.Tensor
+		v.Reason, v.Tensor = storage.WithVerbs(broken.Reason), broken.Tensor
 		if broken.Offset >= 0 {
 			v.Offset = &broken.Offset
 		}

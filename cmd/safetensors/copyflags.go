@@ -59,7 +59,9 @@ func (f *copyFlags) check() error {
 	f.selection, errs[0] = pattern.ParseSelection(f.only, f.except)
 	f.renaming, errs[1] = pattern.Each(f.renames, pattern.ParseRename)
 	f.conversions, f.converted, errs[2] = parseConversions(strings.Join(f.dtypes, ","))
-	f.pairs, errs[3] = parsePairs(f.meta)
+	if f.pairs, errs[3] = parsePairs(f.meta); errs[3] != nil {
+		errs[3] = fmt.Errorf("--meta: %w", errs[3])
+	}
 	f.targeted, errs[4] = pattern.ParseSelection(f.targets, nil)
 	var noDType error
 	if f.dequantize != "" {

@@ -55,6 +55,7 @@ func unoccupied(dst dest.Destination, replace bool) error {
 	return dst.Free()
 }
 
+// parsePairs parses arguments KEY=VALUE.
 func parsePairs(args []string) (map[string]string, error) {
 	pairs := make(map[string]string)
 	for _, arg := range args {

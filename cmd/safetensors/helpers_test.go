@@ -50,7 +50,7 @@ func TestPageDate(t *testing.T) {
 func TestParseRanges(t *testing.T) {
 	x := must(safetensors.NewTensor(safetensors.U8, []int{4, 3}, []byte{0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32}))
 	for text, want := range map[string][]byte{
-		"": {0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32}, ":": {0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32}, "1": {10, 11, 12}, "-1": {30, 31, 32},
+		"": {0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32}, ":": {0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32}, "1": {10, 11, 12}, "1,": {10, 11, 12}, "[:, 1,]": {1, 11, 21, 31}, "-1": {30, 31, 32},
 		"1:3": {10, 11, 12, 20, 21, 22}, "[1:3, 0]": {10, 20}, ":,1": {1, 11, 21, 31}, "::2,0": {0, 20}, "1::2,0": {10, 30}, ":3:2,0": {0, 20}, "0:1:1,2": {2},
 		"-2:,:1": {20, 30}, "2:2": {}, "::4,::3": {0}, "3:,2:": {32},
 	} {
@@ -59,8 +59,8 @@ func TestParseRanges(t *testing.T) {
 		require.Equal(t, want, data, text)
 	}
 	for text, want := range map[string]string{
-		"0,0,0": "more ranges than the 2 dimensions", "::0": "the step 0 of \"::0\" is below 1", "::-1": "the step -1", "1:2:3:4": "is not an index or START:STOP:STEP",
-		":::": "is not an index", "a": "is not an index", "1,": "is not an index", "1:b": "is not an index", ",": "is not an index",
+		"0,0,0": "3 ranges, but the tensor has 2 dimensions", "::0": "the step 0 of \"::0\" is below 1", "::-1": "the step -1", "1:2:3:4": "is not an index or START:STOP:STEP",
+		":::": "is not an index", "a": "is not an index", ",,": "is not an index", "1:b": "is not an index", ",": "is not an index",
 	} {
 		_, err := parseRanges(text, x.Shape())
 		require.ErrorContains(t, err, want, text)

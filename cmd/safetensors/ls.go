@@ -67,7 +67,9 @@ func (c *command) list(names []string, f listFlags) (err error) {
 	case f.given.Changed("depth") && f.depth < 1:
 		return usage("--depth %d: expected 1 or more", f.depth)
 	}
-	f.tree = f.tree || f.depth > 0
+	if f.tree = f.tree || f.depth > 0; f.tree && c.json {
+		return usage("--tree and --json cannot be combined: --json lists the tensors one by one")
+	}
 	var errs []error
 	listed := 0
 	var first *listing // the first source, if it was listed

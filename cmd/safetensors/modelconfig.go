@@ -25,7 +25,7 @@ var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_con
 // changeConfig makes the config.json of the copy, with the dtypes of converted tensors, and with a
 // different quantization_config or without one. It makes none if the source has none.
 func (w *copyJob) changeConfig() error {
-	if !w.requantizes() && len(w.conversions) == 0 && !w.made {
+	if !w.requantizes() && len(w.dtypes) == 0 && !w.made {
 		return nil
 	}
 	text, err := w.src.Folder.ReadFile("config.json")

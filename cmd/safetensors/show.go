@@ -172,9 +172,9 @@ func parseRanges(text string, dims []int) ([]safetensors.Range, error) {
 	if text == "" {
 		return nil, nil
 	}
-	parts := strings.Split(strings.Trim(text, "[]"), ",")
+	parts := strings.Split(strings.TrimSuffix(strings.Trim(text, "[]"), ","), ",") // Python ignores a comma at the end, too
 	if len(parts) > len(dims) {
-		return nil, fmt.Errorf("--slice %s: more ranges than the %d dimensions of the tensor", text, len(dims))
+		return nil, fmt.Errorf("--slice %s: %d ranges, but the tensor has %s", text, len(parts), term.Plural(len(dims), "dimension"))
 	}
 	var ranges []safetensors.Range
 	for d, part := range parts {

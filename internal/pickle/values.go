@@ -194,6 +194,9 @@ func Describe(v any) string {
 	case *List:
 		return fmt.Sprintf("a list of %d", len(v.Items))
 	case *Dict:
+		if len(v.Entries) == 1 {
+			return "a dict with 1 entry"
+		}
 		return fmt.Sprintf("a dict with %d entries", len(v.Entries))
 	case Global:
 		return fmt.Sprintf("the class or function %.200q", v.String())

@@ -64,7 +64,7 @@ func directory(p *probe, size int64) (*zip.Reader, error) {
 		if cut, failed := p.isCut(); failed != nil {
 			err = failed
 		} else if cut {
-			err = cutError{}
+			return nil, cutError{}
 		} else {
 			err = fmt.Errorf("%w: it is cut short or damaged", err)
 		}
@@ -98,7 +98,7 @@ const maxDirectory = 16 << 20
 // A cutError reports that the end of an archive is missing.
 type cutError struct{}
 
-func (cutError) Error() string { return "it is missing at the end of the file" }
+func (cutError) Error() string { return "the zip archive ends before its directory" }
 func (cutError) Unwrap() error { return io.ErrUnexpectedEOF }
 
 // isCut reports whether the file starts like an archive, but has no end record.

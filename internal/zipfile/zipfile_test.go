@@ -141,7 +141,7 @@ func TestRefused(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"no archive":       {[]byte("PK\x03\x04"), "reading the zip directory: it is missing at the end of the file"},
+		"no archive":       {[]byte("PK\x03\x04"), "the zip archive ends before its directory"},
 		"duplicate":        {archive(t, good, good), `duplicate zip member "a"`},
 		"encrypted":        {archive(t, good.with(func(m *raw) { m.Flags = 1 })), `zip member "a": it is encrypted`},
 		"method":           {archive(t, good.with(func(m *raw) { m.Method = 12 })), `zip member "a": unknown compression method 12`},
