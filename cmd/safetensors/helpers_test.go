@@ -67,6 +67,13 @@ func TestParseRanges(t *testing.T) {
 	}
 }
 
+// TestTrailingNumbers: all arguments may be numbers.
+func TestTrailingNumbers(t *testing.T) {
+	require.Equal(t, []string{"1", "0.5"}, trailingNumbers([]string{"1", "0.5"}))
+	require.Equal(t, []string{"2"}, trailingNumbers([]string{"1", "a", "2"}))
+	require.Empty(t, trailingNumbers([]string{"1", "a"}))
+}
+
 // TestListsEnd: ten lines are printed of a list of notes, or of refused tensors, and then how many more there are.
 func TestListsEnd(t *testing.T) {
 	for n := 9; n <= 12; n++ {

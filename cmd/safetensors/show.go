@@ -33,7 +33,7 @@ safetensors show model.safetensors lm_head.weight
 safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
 safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 safetensors show --json model.safetensors model.norm.weight | jq '.values | max'
-`, cobra.MatchAll(oneTensor, arguments(1, 2)), func(args []string) error {
+`, cobra.MatchAll(oneTensor, arguments(1, -1)), func(args []string) error {
 		return c.showTensor(args[0], args[1:], slice)
 	})
 	cmd.Flags().StringVar(&slice, "slice", "", "the `RANGES` to print, one for each leading dimension: 3, 0:4, :, -2:, ::10")

@@ -295,10 +295,12 @@ func TestAsGoogle(t *testing.T) {
 	require.Equal(t, "1", r.Header.Get("X-Amz-Date"), "the request of the caller is as it was")
 }
 
-// TestLoginErrors: without an answer nobody is logged in; otherwise the status says why.
+// TestLoginErrors: without an answer nobody is logged in, and there is no status; otherwise the status says why.
 func TestLoginErrors(t *testing.T) {
 	for status, want := range map[int]string{0: "nobody is logged in: code", 1: "the login failed: 1 : code", 401: "the login failed: 401 Unauthorized: code"} {
 		require.EqualError(t, loginError(status, "code", errors.New("x")), want)
 	}
-	require.ErrorContains(t, refused(&azidentity.AuthenticationFailedError{}), "nobody is logged in: ")
+	err := refused(&azidentity.AuthenticationFailedError{})
+	require.ErrorContains(t, err, "nobody is logged in: ")
+	require.Zero(t, status(err))
 }

@@ -92,6 +92,20 @@ func TestSingleFileStays(t *testing.T) {
 	require.Equal(t, []string{"model.safetensors.index.json"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
 }
 
+// TestReplacedFileStays: a file of the earlier checkpoint that cannot be removed is an error, and the record stays for
+// the next save.
+func TestReplacedFileStays(t *testing.T) {
+	to := keeping{folder{name: t.TempDir()}}
+	for _, name := range []string{"model.safetensors", recordName} {
+		require.NoError(t, to.Put(name, []byte("{}")))
+	}
+	s := &Set{records: true}
+	require.ErrorIs(t, s.end(to, []string{"model.safetensors"}, nil), errBroken)
+	require.Contains(t, must(to.Files("", false)), recordName)
+	require.NoError(t, s.end(to, nil, nil))
+	require.NotContains(t, must(to.Files("", false)), recordName)
+}
+
 // TestNewInRecord: the record has the sizes of new copies, so that a file of another program under such a name stays. The sizes of
 // new files with tensors are not known.
 func TestNewInRecord(t *testing.T) {
