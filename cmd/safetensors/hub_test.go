@@ -59,6 +59,17 @@ func TestVerifyHub(t *testing.T) {
 		require.Equal(t, "README.md: OK\n", succeeds(t, "verify", "model", "--hub", "owner/name"+revision))
 		require.Equal(t, []string{"/hub/api/models/owner/name/revision/" + request}, requests())
 	}
+	for at := int64(1); ; at++ { // each operation that reads the model fails
+		f := &readFault{at: at}
+		got := runsThrough(f, []string{"verify", "model", "--hub", "owner/name"})
+		if f.failed.Load() == nil {
+			require.Greater(t, at, int64(2))
+			break
+		}
+		require.Equal(t, exitFailed, got.code, *f.failed.Load())
+		require.Contains(t, got.stdout+got.stderr, errInjected.Error(), *f.failed.Load())
+	}
+	requests()
 	t.Setenv("HF_ENDPOINT", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"sha":%q,"siblings":[{"rfilename":"README.md","blobId":"../x","size":0}]}`, commit)
 	}))

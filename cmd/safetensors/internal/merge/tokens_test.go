@@ -63,6 +63,11 @@ func TestLoRATokens(t *testing.T) {
 		require.Equal(t, c.want, firstColumn(t, got.Tensors[embedding]), c.config)
 		require.Equal(t, 1, got.Changed)
 	}
+	list := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{7, 8}))
+	_, err := LoRA(checkpoint{embedding: list}, checkpoint{tokenAdapter + "trainable_tokens_delta": matrix(7)}, []byte(`{"trainable_token_indices":[0]}`))
+	require.ErrorContains(t, err, "their shapes do not fit")
+	_, err = LoRA(checkpoint{embedding: matrix(1, 2)}, checkpoint{tokenAdapter + "trainable_tokens_delta": list}, []byte(`{"trainable_token_indices":[0,1]}`))
+	require.ErrorContains(t, err, "their shapes do not fit")
 	got, err := LoRA(checkpoint{embedding: must(matrix(1, 2).Convert(safetensors.BF16))}, checkpoint{
 		tokenAdapter + "base_layer.weight":      matrix(1, 2, 0),
 		tokenAdapter + "trainable_tokens_delta": matrix(5),

@@ -496,6 +496,10 @@ func TestRest(t *testing.T) {
 	require.Positive(t, r.Lost)
 	require.Less(t, len(html.EscapeString(r.Text)), maxRest+100)
 	require.Equal(t, 100_000, r.Lost+strings.Count(r.Text, "\n")-1)
+	for _, cells := range [][]string{{"a", "<"}, {"b"}, {"a", "<"}} {
+		w.share(cells...)
+	}
+	require.Equal(t, len(html.EscapeString(w.rest().Text)), w.size, "the size that is limited")
 
 	require.Zero(t, restOfComparison(nil, nil, 0))
 	none := changeOf(&Pair{Name: "x", A: new(Type), B: new(Type), Different: true, Elements: 1, Of: 4, Share: 0.25, MaxAbs: 0.5}, 0)
