@@ -1,6 +1,7 @@
 package jsonscan
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -182,6 +183,27 @@ func TestAppendPlain(t *testing.T) {
 					require.Equal(t, "before"+string(AppendString(nil, string(s))), string(b))
 				} else {
 					require.Equal(t, "before", string(b))
+				}
+			}
+		}
+	}
+}
+
+// TestPlainLength: each byte ends the plain bytes or not, wherever it stands in texts of all lengths up to
+// three blocks.
+func TestPlainLength(t *testing.T) {
+	for length := range 50 {
+		for at := range length {
+			for c := range 256 {
+				b := bytes.Repeat([]byte{'a'}, length+16)[:length] // what follows a text does not count
+				b[at] = byte(c)
+				copy(b[length:cap(b)], `"`)
+				want := length
+				if c < ' ' || c == '"' || c == '\\' {
+					want = at
+				}
+				if n := PlainLength(b); n != want {
+					t.Fatalf("%d bytes, byte %#x at %d: %d, want %d", length, c, at, n, want)
 				}
 			}
 		}

@@ -52,7 +52,10 @@ const (
 // PlainLength returns the number of bytes in b before the first one that needs an escape
 // in a string: a quote, a backslash or a control character.
 func PlainLength(b []byte) int {
-	n := 0
+	n, found := plainBlocks(b)
+	if found {
+		return n
+	}
 	for ; len(b)-n >= 8; n += 8 {
 		// The three terms find bytes below 0x20, quotes and backslashes. In each term the lowest
 		// high bit that is set marks such a byte. Higher bits may be set by a carry from there.
