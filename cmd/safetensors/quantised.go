@@ -113,8 +113,26 @@ func (w *copyJob) quantiseWeights() error {
 		return fmt.Errorf("--quantize %s: %s: %w", w.quantize, storage.Shown(w.src.Name), term.Bare(err))
 	}
 	w.countUnquantised(tensors, config, recipe)
+	w.read += w.readAgain(tensors)
 	w.tensors, w.quantisation = tensors, config
 	return nil
+}
+
+// readAgain returns how many bytes the job reads beyond one pass over the source: each result of
+// quantising a weight, its codes and its scales, is computed by a pass of its own.
+func (w *copyJob) readAgain(quantised map[string]safetensors.Tensor) (bytes int64) {
+	passes := make(map[string]int64) // by the name of the weight
+	for name := range quantised {
+		if i := strings.LastIndex(name, ".weight"); i >= 0 && !strings.HasSuffix(name, "_shape") { // shapes are not computed
+			passes[name[:i+len(".weight")]]++
+		}
+	}
+	for name, n := range passes {
+		if _, ok := w.tensors[name]; ok {
+			bytes += (n - 1) * w.src.Tensors[w.origin[name]].Size()
+		}
+	}
+	return bytes
 }
 
 // An unquantised counts weights that --quantize leaves unchanged.
