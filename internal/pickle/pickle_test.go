@@ -379,3 +379,15 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// TestDescribe: the values of NumPy have names that a user knows, in files of its versions 1 and 2.
+func TestDescribe(t *testing.T) {
+	object := func(module, name string) *Object { return &Object{Class: Global{module, name}} }
+	for want, v := range map[string]any{
+		"a dict with 1 entry": &Dict{Entries: make([]Entry, 1)}, "a dict with 2 entries": &Dict{Entries: make([]Entry, 2)},
+		"a NumPy array": object("numpy._core.multiarray", "_reconstruct"), "a NumPy number": object("numpy.core.multiarray", "scalar"),
+		`an object of "argparse.Namespace"`: object("argparse", "Namespace"),
+	} {
+		require.Equal(t, want, Describe(v))
+	}
+}

@@ -201,7 +201,14 @@ func Describe(v any) string {
 	case Global:
 		return fmt.Sprintf("the class or function %.200q", v.String())
 	case *Object:
-		return fmt.Sprintf("an object of %.200q", v.Class.String())
+		switch name := v.Class.String(); name {
+		case "numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct":
+			return "a NumPy array"
+		case "numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar":
+			return "a NumPy number"
+		default:
+			return fmt.Sprintf("an object of %.200q", name)
+		}
 	case fmt.Stringer:
 		return v.String()
 	}
