@@ -81,7 +81,7 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 	for k, m := range models[1:] {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
 			if _, ok := first[name]; !ok {
-				return nil, fmt.Errorf("tensor %q is in model %d and not in the first", name, k+2)
+				return nil, fmt.Errorf("tensor %q is in model %d and not in the first; cp --except makes a copy without it", name, k+2)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 			t, ok := m[name]
 			switch {
 			case !ok:
-				return nil, fmt.Errorf("tensor %q is in the first model and not in model %d", name, k+2)
+				return nil, fmt.Errorf("tensor %q is in the first model and not in model %d; cp --except makes a copy without it", name, k+2)
 			case !slices.Equal(t.Shape(), first[name].Shape()):
 				return nil, fmt.Errorf("tensor %q is %v in the first model and %v in model %d", name, first[name], t, k+2)
 			}

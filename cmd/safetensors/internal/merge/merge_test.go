@@ -145,8 +145,8 @@ func TestModelsThatDoNotFit(t *testing.T) {
 		a, b checkpoint
 		want string
 	}{
-		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{}, `tensor "x" is in the first model and not in model 2`},
-		{checkpoint{}, checkpoint{"x": f(safetensors.F32, 2)}, `tensor "x" is in model 2 and not in the first`},
+		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{}, `tensor "x" is in the first model and not in model 2; cp --except makes a copy without it`},
+		{checkpoint{}, checkpoint{"x": f(safetensors.F32, 2)}, `tensor "x" is in model 2 and not in the first; cp --except makes a copy without it`},
 		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.F32, 3)}, `tensor "x" is F32 [2] in the first model and F32 [3] in model 2`},
 		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": ones}, `I64 [2] of the first model differs from I64 [2] of model 2`},
 		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": f(safetensors.U64, 2)}, `differs from U64 [2]`},
