@@ -472,7 +472,7 @@ func TestSafetensorsInside(t *testing.T) {
 		"more":        {"float32", []int{2, 1}, inside, append(bytes.Clone(file), 0), `byte 9 of "y": `},
 		"other names": {"float32", []int{2, 1}, inside, bytes.Replace(file, []byte(`"w":`), []byte(`"v":`), 1), `byte 9 of "y": no tensor is named "w"`},
 		"no zip":      {"float32", []int{3}, info("x", offset+8, length-8), file, fmt.Sprintf(`byte %d of "x": `, offset+8)},
-		"truncated":   {"float32", []int{3}, info("x", offset, length-8), file, "reading the zip directory"},
+		"truncated":   {"float32", []int{3}, info("x", offset, length-8), file, "the zip archive ends before its directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := open(t, test.dtype, test.shape, test.place, test.data)
