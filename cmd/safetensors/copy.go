@@ -28,6 +28,9 @@ type copyJob struct {
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
 	origin   map[string]string // maps each tensor, except those that --quantize makes, to its name in src
+	aliases  map[string]string // aliases of tensors of src: see aliasesOf
+	tied     map[string]string // aliases of tensors of the copy
+	untied   bool              // whether the copy has a tensor for each alias, because its format has no metadata
 	read     int64             // number of bytes of src that the job reads
 	config   []byte            // the new config.json; nil if there is none
 	side     []string          // files that are written next to the weights: a new config.json, and copies of files of src
@@ -122,6 +125,9 @@ func (c *command) copyOne(names []string, name string, f *copyFlags, skip []stri
 	w.side = slices.DeleteFunc(w.side, func(name string) bool { return isBelow(name, skip) })
 	w.tooLarge = slices.DeleteFunc(w.tooLarge, func(file storage.Pin) bool { return isBelow(file.Name, skip) })
 	to.locked = len(skip) > 0
+	if of := format.ByName(name); of != nil {
+		w.untied = of.NoMetadata
+	}
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
@@ -219,6 +225,7 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 			return nil, fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 		}
 	}
+	c.noteAdapters(w.src.Sources())
 	c.noteLeft(left)
 	c.noteTooLarge(w.tooLarge)
 	return w.written(to.name), nil
@@ -240,6 +247,9 @@ func (c *command) openCopy(names []string, f *copyFlags) (*copyJob, error) {
 // jobOf returns the job that copies a source. It lists the files that --with-files copies.
 func jobOf(src *source.Checkpoint, f *copyFlags) (w *copyJob, err error) {
 	w = &copyJob{copyFlags: f, src: src}
+	if f.withFiles && len(src.Sources()) > 1 {
+		return nil, usage("--with-files copies the files of one SRC, and there are several")
+	}
 	if f.withFiles {
 		if w.side, err = src.Folder.SideFiles(); err != nil {
 			return nil, fmt.Errorf("--with-files: %s: %w", storage.Shown(src.Name), err)
@@ -287,7 +297,7 @@ func (w *copyJob) prepare() (err error) {
 	}
 	var before map[string]string
 	if !w.withoutMeta {
-		before = w.src.Metadata
+		before = withAliases(w.src.Metadata, w.aliases, w.tied)
 		if w.src.OfTorch() {
 			before = withPairs(before, torchFormat(before))
 		}
@@ -339,7 +349,10 @@ func (w *copyJob) written(name string) *copied {
 // take takes the selected tensors of the source, with their new names and dtypes.
 func (w *copyJob) take() error {
 	src := w.src
-	names, err := w.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
+	if !w.withoutMeta {
+		w.aliases = aliasesOf(src)
+	}
+	names, err := w.selection.Of(slices.Concat(namesOf(src), slices.Sorted(maps.Keys(w.aliases))))
 	if names, err = selected(names, err, w.plain != 0, "--dequantize bf16 writes its numbers", src); err != nil {
 		return err
 	}
@@ -351,7 +364,14 @@ func (w *copyJob) take() error {
 		return err
 	}
 	w.tensors, w.origin = make(map[string]safetensors.Tensor, len(names)), make(map[string]string, len(names))
+	if !w.untied {
+		w.tied = tieAliases(names, renamed, w.aliases)
+	}
 	for i, name := range names {
+		if _, tied := w.tied[renamed[i]]; tied {
+			continue
+		}
+		name = cmp.Or(w.aliases[name], name)
 		t := src.Tensors[name]
 		w.read += t.Size()
 		w.origin[renamed[i]] = name

@@ -42,7 +42,7 @@ type copyFlags struct {
 // addTo adds the flags that cp and merge have in common.
 func (f *copyFlags) addTo(flags *pflag.FlagSet) {
 	f.given = flags
-	flags.StringArrayVar(&f.dtypes, "dtype", nil, "convert F64, F32, F16 and BF16 tensors to `DTYPE`; FROM=TO,... converts FROM, which can be any float dtype, and no others; bf16,f32=f32 converts all of them but F32")
+	flags.StringArrayVar(&f.dtypes, "dtype", nil, "convert F64, F32, F16 and BF16 tensors to `DTYPE`; FROM=TO converts only FROM, which can be any float dtype; both forms may be joined: bf16,f32=f32 converts to BF16, but leaves F32 as it is")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB or 512MiB; a larger tensor has a shard of its own")
 	flags.BoolVar(&f.withFiles, "with-files", false, "copy the small files next to the weights, too: configuration, tokenizers")
 	flags.BoolVar(&f.force, "force", false, "replace DST")

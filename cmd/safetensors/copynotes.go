@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -27,7 +28,20 @@ func (c *command) noteConfig(w *copyJob) {
 		return
 	}
 	if config, err := quant.FindConfig(w.src.Folder.ReadFile); err == nil && config != nil { // the result is cached, so that there is no new error
-		c.opener.Note("no config.json without the quantization_config was written: that takes a folder as DST")
+		c.opener.Note("config.json was not copied; with a folder as DST, one without the quantization_config is written")
+	}
+}
+
+// noteAdapters notes which of several sources are adapters, if they are joined with a model.
+func (c *command) noteAdapters(sources []*source.Checkpoint) {
+	var adapters []string
+	for _, src := range sources {
+		if merge.IsAdapter(src.Order) {
+			adapters = append(adapters, storage.Shown(src.Name))
+		}
+	}
+	if n := len(adapters); n > 0 && n < len(sources) {
+		c.opener.Note(fmt.Sprintf("the tensors of an adapter (%s) are written beside those of the model; merge --lora merges them", strings.Join(adapters, ", ")))
 	}
 }
 

@@ -20,15 +20,17 @@ single file keeps its own name in DIR/: if SRC is a folder or several files, or 
 are refused.
 
 A file appears complete or not at all; a folder is copied shard by shard, its index last.
-DST may be SRC itself, with --force; its shards get new names, with a number in them. If
-DST is a symbolic link to a file, the link stays, and its target is replaced, as by cp of
-Unix.
+DST may be SRC itself, with --force; its shards get new names, such as
+model.123456789-00001-of-00003.safetensors. If DST is a symbolic link to a file, the link
+stays, and its target is replaced, as by cp of Unix.
 
 Tensors are dequantised, then selected by --only and --except, then renamed, then
-converted, then quantised. Parts of quantised tensors are not converted. If dtypes
-change, SRC has a config.json and DST is a folder, DST gets a config.json that fits the
-new tensors: their dtypes, and the new quantization_config or none. Other files are copied
-by --with-files only. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
+converted, then quantised. The other names of a tied tensor, which the metadata of a file
+lists, are selected and renamed like tensors. The codes, scales and zero points of
+quantised tensors keep their dtypes. If dtypes change, SRC has a config.json and DST is a
+folder, DST gets a config.json that fits the new tensors: their dtypes, and the new
+quantization_config or none. Other files are copied by --with-files only. SCHEME is
+fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
 
 --part K/N writes one of N parts of the shards. N machines run the same command, each with
 its own K, in any order; a part that was killed can be run again. The run that finds all
@@ -44,7 +46,7 @@ or, with --part:
 `+sources, `
 safetensors cp model.safetensors half.safetensors --dtype bf16
 safetensors cp hf://mistralai/Mistral-7B-v0.3 mistral --max-shard-size 5GB --with-files
-safetensors cp base.safetensors adapter.safetensors merged.safetensors
+safetensors cp part1.safetensors part2.safetensors joined.safetensors
 safetensors cp model.safetensors - --only 'model.layers.0.*' | safetensors ls -
 safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-size 5GB
 safetensors cp model model-fp8 --quantize fp8-block
@@ -64,7 +66,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.IntVar(&f.align, "align", 0, "start the data of each file at a multiple of `N` bytes, a power of two; spaces in the header fill the gap")
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
 	flags.BoolVar(&f.withoutMeta, "without-meta", false, "leave out the metadata of SRC")
-	flags.BoolVar(&f.tie, "tie", false, "write tensors that share their data once, as save_model of Python does")
+	flags.BoolVar(&f.tie, "tie", false, "write data that several tensors share only once, as save_model of Python does")
 	flags.Var(&f.part, "part", "write the shards of part `K/N`: N machines write one part each")
 	return cmd
 }

@@ -150,6 +150,8 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	}
 	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Different)+len(d.Metadata) == 0
 	c.noteDTypes(d.Pairs)
+	c.noteAliases(d.OnlyA, b, "B")
+	c.noteAliases(d.OnlyB, a, "A")
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
@@ -234,6 +236,16 @@ func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Toleran
 		}
 	}
 	return p, err
+}
+
+// noteAliases notes which of the tensors that only one source has are aliases in the other one.
+func (c *command) noteAliases(names []string, other *source.Checkpoint, which string) {
+	aliases := aliasesOf(other)
+	for _, name := range names {
+		if stored, ok := aliases[name]; ok {
+			c.opener.Note(fmt.Sprintf("%s is another name of %s in %s, as the metadata says", term.Name(name), term.Name(stored), which))
+		}
+	}
 }
 
 // noteDTypes notes the tensors that are equal within the tolerance although their dtypes differ.

@@ -66,6 +66,9 @@ func parsePairs(args []string) (map[string]string, error) {
 		if key == "" {
 			return nil, fmt.Errorf("%q has an empty key: expected KEY=VALUE", arg)
 		}
+		if _, twice := pairs[key]; twice {
+			return nil, fmt.Errorf("%q is given twice", key)
+		}
 		pairs[key] = value
 	}
 	return pairs, nil
@@ -98,8 +101,8 @@ var dtypeNames = map[string]safetensors.DType{
 	"bfloat16": safetensors.BF16,
 	"float32":  safetensors.F32, "float": safetensors.F32, "fp32": safetensors.F32,
 	"float64": safetensors.F64, "double": safetensors.F64, "fp64": safetensors.F64,
-	"float8_e4m3fn": safetensors.F8_E4M3, "f8_e4m3fn": safetensors.F8_E4M3,
-	"float8_e5m2": safetensors.F8_E5M2,
+	"float8_e4m3fn": safetensors.F8_E4M3, "f8_e4m3fn": safetensors.F8_E4M3, "fp8_e4m3fn": safetensors.F8_E4M3,
+	"float8_e5m2": safetensors.F8_E5M2, "fp8_e5m2": safetensors.F8_E5M2,
 }
 
 // parseDType parses a dtype that cp can write, in any case, or its name in PyTorch.

@@ -50,7 +50,11 @@ func (c *command) dataSums(name string) ([]dataSum, error) {
 		switch {
 		case storage.IsIndex(file.Name):
 		case src.Format == nil && format.ByName(file.Name) != nil && format.ByName(file.Name) != format.Safetensors, src.Format != nil && src.Format != format.Safetensors, src.Joined:
-			return nil, fmt.Errorf("%s: %s is not a safetensors file, which alone has a header before its data", storage.Shown(name), term.Name(file.Name))
+			shown := storage.Shown(name)
+			if len(src.Files) > 1 {
+				shown += ": " + term.Name(file.Name)
+			}
+			return nil, fmt.Errorf("%s is not a safetensors file, which alone has a header before its data", shown)
 		default:
 			files = append(files, file)
 		}

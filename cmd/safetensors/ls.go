@@ -180,7 +180,7 @@ func (c *command) printListing(l *listing, f listFlags) {
 	fmt.Fprintf(w, "%s\n\n", term.Name(l.File))
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if f.tree {
-		printTree(columns, l.Tensors, f.depth)
+		printTree(columns, l.Tensors, f.depth, f.sort == "size")
 	} else {
 		fmt.Fprintf(columns, "NAME\tDTYPE\tSHAPE\t%8s\n", "BYTES")
 		for _, t := range l.Tensors {

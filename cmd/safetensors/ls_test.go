@@ -23,7 +23,7 @@ func TestListingOfStrangers(t *testing.T) {
 	tensors := []listed{{Name: "a" + strings.Repeat(".", 1<<16)}, {Name: "a"}}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	printTree(io.Discard, tensors, 0)
+	printTree(io.Discard, tensors, 0, false)
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 
@@ -33,7 +33,7 @@ func TestListingOfStrangers(t *testing.T) {
 	}
 	w := new(heapWriter)
 	w.Write(nil)
-	printTree(w, tensors, 0)
+	printTree(w, tensors, 0, false)
 	require.Len(t, w.heap, 10_002)
 	require.Less(t, w.heap[5000], w.heap[0]+16<<20)
 
@@ -86,7 +86,7 @@ func TestTree(t *testing.T) {
 		}
 		depth := random.IntN(4)
 		var got, want strings.Builder
-		printTree(&got, tensors, depth)
+		printTree(&got, tensors, depth, false)
 		_, lines, _ := strings.Cut(got.String(), "\n")
 		slowTree(&want, parts, "", depth, true)
 		require.Equal(t, want.String(), lines, "%q", tensors)

@@ -46,9 +46,9 @@ Without --lora, all models must have the same tensors, of the same shapes. METHO
 
 Numbers are computed in float32, or in float64 for a tensor that is F64 in the first
 model, in bounded memory. Each result is rounded to the dtype that its tensor has in the
-first model, or to --dtype: once, or after each adapter. DST has the metadata, the shards
-and the config.json that cp would make of the first model; --with-files copies the files
-of that model.
+first model, or to --dtype: once, and with several --lora after each adapter. DST has the
+metadata, the shards and the config.json that cp would make of the first model; --with-
+files copies the files of that model.
 
 --json prints one line about what was written:
   {"file": DST, "total": {"tensors", "parameters", "bytes"},
@@ -236,12 +236,23 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 		return fmt.Errorf("%q of the base is quantised: cp --dequantize first", missing.Name)
 	case err != nil && len(parts) > 0:
 		return fmt.Errorf("%w (%s of quantised tensors are left out of this: cp --dequantize makes numbers of them)", err, term.Plural(len(parts), "part"))
+	case err != nil && method != "lora":
+		return fmt.Errorf("%w (%s)", err, numbered(models))
 	case err != nil:
 		return err
 	}
 	maps.Copy(tensors, parts)
 	w.src.Tensors, w.made = tensors, true
 	return nil
+}
+
+// numbered returns the names of models with the numbers that errors give them.
+func numbered(models []*source.Checkpoint) string {
+	texts := []string{"the first is " + storage.Shown(models[0].Name)}
+	for i, m := range models[1:] {
+		texts = append(texts, fmt.Sprintf("model %d is %s", i+2, storage.Shown(m.Name)))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // hasModule reports whether parts of quantised tensors belong to the module that has the tensor name.

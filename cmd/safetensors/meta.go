@@ -70,7 +70,11 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 		return inPlaceError(c.replaceMeta(src, metadata))
 	}
 	if len(pairs)+len(remove) > 0 {
-		c.opener.Note("nothing is written; --in-place changes " + storage.Shown(name))
+		advice := "--in-place changes " + storage.Shown(name)
+		if _, ok := replaceable(src); !ok {
+			advice = "cp --meta writes a copy"
+		}
+		c.opener.Note("nothing is written; " + advice)
 	}
 	if metadata == nil {
 		metadata = map[string]string{} // prints {} instead of null
@@ -114,23 +118,34 @@ func changeMetadata(metadata, pairs map[string]string, remove []string) (map[str
 	return metadata, nil
 }
 
-// replaceMeta replaces the file or the folder of a source with one that has different metadata.
-func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string) error {
-	size, index := int64(0), ""
-	local := !src.Joined && !strings.HasPrefix(src.Name, "hf://")
+// replaceable reports whether the file or the folder of a source can be replaced by one that has
+// different metadata. If it is a folder, index is the path of its index.
+func replaceable(src *source.Checkpoint) (index string, ok bool) {
+	ok = !src.Joined && !strings.HasPrefix(src.Name, "hf://")
 	for _, file := range src.Files {
-		local = local && file.Path != ""
-		size += file.Size
+		ok = ok && file.Path != ""
 		if file.Name == format.IndexFile {
 			index = file.Path
 		}
 	}
-	single := len(src.Files) == 1 && (src.Format == nil || src.Format == format.Safetensors)
-	if !local || !single && (index == "" || src.Layout == nil) {
+	if len(src.Files) == 1 && (src.Format == nil || src.Format == format.Safetensors) {
+		return "", ok
+	}
+	return index, ok && index != "" && src.Layout != nil
+}
+
+// replaceMeta replaces the file or the folder of a source with one that has different metadata.
+func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string) error {
+	index, ok := replaceable(src)
+	if !ok {
 		return inCopyOnly(src.Name)
 	}
+	size := int64(0)
+	for _, file := range src.Files {
+		size += file.Size
+	}
 	defer c.progress("meta", size)()
-	if !single {
+	if index != "" {
 		return c.replaceShards(src, filepath.Dir(index), metadata)
 	}
 	name, err := dest.Replaced(src.Files[0].Path)

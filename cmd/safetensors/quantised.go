@@ -252,7 +252,15 @@ func standsFor(src *source.Checkpoint, matches func(name string) bool) string {
 // advice instead: the advice names the flag that dequantises.
 func selected(names []string, err error, dequantised bool, advice string, sources ...*source.Checkpoint) ([]string, error) {
 	var none *pattern.NoMatch
-	if dequantised || !errors.As(err, &none) {
+	if !errors.As(err, &none) {
+		return names, err
+	}
+	for _, src := range sources {
+		if other := aliasAdvice(src, none.Glob.Matches); other != "" {
+			return nil, fmt.Errorf("no tensor of %s matches %q, but %s", storage.Shown(src.Name), none.Glob, other)
+		}
+	}
+	if dequantised {
 		return names, err
 	}
 	for _, src := range sources {

@@ -61,7 +61,7 @@ func (c *command) root() *cobra.Command {
 	root.SetVersionTemplate("safetensors {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
-	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "read the dict `NAME` of a PyTorch file that has several: state_dict, or optimizer.state.0; of several SRC, those with their tensors at the top level are read without it")
+	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "read the dict `NAME` of a PyTorch file that has several: state_dict, or optimizer.state.0; if there are several SRC, a file that has its tensors at the top level ignores it")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{
 		Use: "version [--json]", Short: "Print the version", DisableFlagsInUseLine: true,
 		Args: func(_ *cobra.Command, args []string) error {

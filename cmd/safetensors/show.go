@@ -130,6 +130,9 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 	if !ok && !c.values && standsFor(src, func(plain string) bool { return plain == name }) != "" {
 		return t, fmt.Errorf("%s holds %q as codes and scales: %s", storage.Shown(src.Name), name, showsNumbers)
 	}
+	if other := aliasAdvice(src, func(alias string) bool { return alias == name }); !ok && other != "" {
+		return t, fmt.Errorf("%s stores no tensor %q: %s", storage.Shown(src.Name), name, other)
+	}
 	if !ok && name == "" { // as when a variable of a shell is not set
 		return t, usage("no tensor of %s has an empty name: expected the NAME of one", storage.Shown(src.Name))
 	}
@@ -174,7 +177,7 @@ func parseRanges(text string, dims []int) ([]safetensors.Range, error) {
 	}
 	parts := strings.Split(strings.TrimSuffix(strings.Trim(text, "[]"), ","), ",") // Python ignores a comma at the end, too
 	if len(parts) > len(dims) {
-		return nil, fmt.Errorf("--slice %s: %d ranges, but the tensor has %s", text, len(parts), term.Plural(len(dims), "dimension"))
+		return nil, fmt.Errorf("--slice %s: %s, but the tensor has %s", text, term.Plural(len(parts), "range"), term.Plural(len(dims), "dimension"))
 	}
 	var ranges []safetensors.Range
 	for d, part := range parts {

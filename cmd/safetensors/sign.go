@@ -25,8 +25,9 @@ func (c *command) sign() *cobra.Command {
 The signature is one of OpenSSF Model Signing 1.0, which the Python package model-signing
 also verifies. KEY is a private key of the curve P-256, P-384 or P-521; --cert adds its
 certificate. MODEL is a file or a folder, also in a bucket. The signature covers all files
-of MODEL except the files of git at its top, those of --ignore and the signature itself.
-Files of --ignore fail in verify, unless it has the same --ignore or they are documents.
+of MODEL except .git, .gitattributes, .github and .gitignore at its top, those of --ignore
+and the signature itself. verify reports files of --ignore as errors, unless it has the
+same --ignore or they are documents.
 
 The keyless method of Sigstore is not supported; cosign and model-signing have it.
 

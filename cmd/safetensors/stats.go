@@ -26,8 +26,8 @@ Min, max, mean and std are computed in float64 from the finite values. PATTERN s
 tensors: with *, ? and [a-z], or by a name, which includes all names below it.
 
 The histogram below the table shows the floats, without the smallest and the largest
-thousandth. Integers are shown only if there are no floats. Those of --json have all
-finite values.
+thousandth. Integers are shown only if there are no floats. The histograms of --json have
+all finite values.
 
 --json prints one line:
   {"file": "...", "tensors": [{"name", "dtype", "shape", SUMMARY}, ...],

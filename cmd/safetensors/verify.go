@@ -41,8 +41,8 @@ of SRC are compared, also those without tensors. SRC is a file, a folder, either
 in a bucket, or the URL of a file. Trust comes from --public-key or from the roots in
 --chain, never from the signature itself. A signature lists what sign --ignore left out:
 each such file is printed as LEFT OUT BY THE SIGNATURE. It is an error unless --ignore of
-verify names it, or it is of a kind that --ignore-unsigned-files lists, with that flag or
-without.
+verify names it, too, or it is a document: a file of the kinds that the text of
+--ignore-unsigned-files lists. Documents pass even without that flag.
 
 With --hub, local files are compared with the sums that the hub publishes; only sums are
 downloaded. If SRC is hf://OWNER/NAME[@REVISION], the files in the cache of the Python

@@ -97,7 +97,7 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 	}
 	shown := cmp.Or(named, u.Scheme+"://"+u.Host)
 	if u.Host == "" {
-		return nil, "", fmt.Errorf("%s names no bucket", shown)
+		return nil, "", errors.New("it names no bucket")
 	}
 	opened, err := stores[u.Scheme](ctx, strings.TrimPrefix(shown, u.Scheme+"://"), u.Query())
 	if err != nil {

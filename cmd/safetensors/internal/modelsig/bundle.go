@@ -111,7 +111,7 @@ func preAuthentication(payload []byte) []byte {
 // VerifyKey checks that the key has signed the bundle, and returns the manifest in it.
 func (b *Bundle) VerifyKey(key *ecdsa.PublicKey) (*Manifest, error) {
 	if b.PublicKey == nil {
-		return nil, errors.New("signed with a certificate, not with a key: verify it with the certificate of its root")
+		return nil, errors.New("signed with a certificate, not with a key: verify it with the certificate of its root (--chain)")
 	}
 	if hint := keyHint(key); b.PublicKey.Hint != "" && b.PublicKey.Hint != hint {
 		return nil, fmt.Errorf("signed with another key: its hint is %.80q, that of the public key %q", b.PublicKey.Hint, hint)

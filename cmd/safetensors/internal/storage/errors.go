@@ -71,7 +71,7 @@ func names(err error, name string) bool {
 		return named.source == shown || named.source == "" // the reason names it
 	case errors.As(err, &object):
 		return strings.HasPrefix(object.URL, shown)
-	case errors.As(err, &path):
+	case errors.As(err, &path) && path.Path != ".":
 		file, in := strings.CutPrefix(filepath.ToSlash(path.Path), strings.TrimRight(filepath.ToSlash(name), "/"))
 		return in && (file == "" || file[0] == '/') || term.Name(path.Path) == shown
 	}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+)
+
+// aliasesOf returns the other names of the tensors of a source, and the names under which these are
+// stored: those of tied tensors that save_model of Python, or cp --tie, wrote once. The metadata
+// maps the ones to the others. Its key format, which names a framework, is no alias, and neither
+// are the keys of other formats.
+func aliasesOf(src *source.Checkpoint) map[string]string {
+	aliases := make(map[string]string)
+	if src.OfTorch() {
+		return aliases
+	}
+	all, _ := safetensors.Untie(src.Tensors, src.Metadata)
+	for name := range all {
+		if _, stored := src.Tensors[name]; !stored && name != "format" {
+			aliases[name] = src.Metadata[name]
+		}
+	}
+	return aliases
+}
+
+// tieAliases returns the aliases of a copy of the selected names, renamed[i] being the new name of
+// names[i], and the names in the copy of the tensors that they stand for. If a tensor is left out,
+// but not all of its aliases, the first of these becomes the name of the tensor.
+func tieAliases(names, renamed []string, aliases map[string]string) map[string]string {
+	written := make(map[string]string) // maps names in the source to names in the copy
+	for i, name := range names {
+		if _, alias := aliases[name]; !alias {
+			written[name] = renamed[i]
+		}
+	}
+	tied := make(map[string]string)
+	for i, name := range names {
+		stored, alias := aliases[name]
+		if !alias {
+			continue
+		}
+		if to, ok := written[stored]; ok {
+			tied[renamed[i]] = to
+		} else {
+			written[stored] = renamed[i]
+		}
+	}
+	return tied
+}
+
+// withAliases returns metadata with other aliases.
+func withAliases(metadata, before, after map[string]string) map[string]string {
+	if len(before) == 0 {
+		return metadata
+	}
+	metadata = maps.Clone(metadata)
+	for alias := range before {
+		delete(metadata, alias)
+	}
+	return withPairs(metadata, after)
+}
+
+// aliasAdvice returns a sentence about a name that matches and is an alias in a source, or "" if there
+// is none.
+func aliasAdvice(src *source.Checkpoint, matches func(name string) bool) string {
+	aliases := aliasesOf(src)
+	for _, name := range slices.Sorted(maps.Keys(aliases)) {
+		if matches(name) {
+			return fmt.Sprintf("its metadata says that %q is another name of %q", name, aliases[name])
+		}
+	}
+	return ""
+}
