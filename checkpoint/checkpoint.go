@@ -36,11 +36,11 @@ type Opener struct {
 }
 
 // Open opens a file of safetensors or of torch.save, an index of such files, or a directory. In a
-// directory, it opens the first of these that is there:
+// directory, it opens the first of these that it finds:
 //
 //   - safetensors files, if the directory has an index of them
-//   - a checkpoint of torch.distributed.checkpoint, if the directory has a .metadata or those of all ranks, as
-//     [dcp.Open] opens it
+//   - a checkpoint of torch.distributed.checkpoint, if the directory has the file .metadata, or such a file of each rank,
+//     as [dcp.Open] opens it
 //   - safetensors files of the ranks of a job, as [dcp.Open] opens them
 //   - safetensors files without an index
 //   - files of torch.save by the ranks of a job, as [dcp.Open] opens them
@@ -120,7 +120,7 @@ func (o Opener) open(in where, name string) (*safetensors.File, error) {
 	}
 	if !isDir {
 		if o.Variant != "" {
-			return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("a variant is selected in a directory, and this is none")}
+			return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("a variant can be selected only in a directory, and this is not one")}
 		}
 		return openFile(in, name)
 	}
@@ -191,8 +191,8 @@ var kinds = []kind{
 	{func(l listing) bool { return l.any(isSafetensorsIndex) }, safetensorsIn},
 	{func(l listing) bool { return l.any(variant.IsMetadata) }, ranksIn},
 	{isItems, func(_ where, dir string) (*safetensors.File, error) {
-		return nil, prefix.OpenError(dir, errors.New("is what ranks saved with the package torch_checkpointing: where their tensors belong is in "+
-			itemMetadata+" only, which is not read; open the folder above it if that has the whole model"))
+		return nil, prefix.OpenError(dir, errors.New("the ranks of a job saved it with the package torch_checkpointing: only "+itemMetadata+
+			" records where their tensors belong, and that file is not read; open the folder above it if that has the whole model"))
 	}},
 	{func(l listing) bool { return l.any(variant.IsRank) }, ranksIn},
 	{func(l listing) bool { return l.any(isSafetensors) }, safetensorsIn},
@@ -211,8 +211,8 @@ var kinds = []kind{
 	}},
 }
 
-// lacksMetadata reports whether a directory has nothing but .distcp files without the .metadata that describes them.
-// Package dcp explains that.
+// lacksMetadata reports whether the only weights in a directory are .distcp files, and the .metadata that describes them is
+// missing. Then package dcp returns an error that explains this.
 func lacksMetadata(l listing) bool {
 	return l.any(isDistcp) && !l.any(variant.IsMetadata) && !l.any(isSafetensors) && !l.any(isTorchWeights)
 }
@@ -223,18 +223,17 @@ func ranksIn(in where, dir string) (*safetensors.File, error)       { return in.
 // isItems reports whether the ranks of a job saved a directory with the package torch_checkpointing.
 func isItems(l listing) bool { return l.has(itemMetadata) && l.any(itemFile().MatchString) }
 
-// A foreignFormat is a format that this package does not read: how to recognize a file by its name, and the name of the
-// format with a program that reads it.
+// A foreignFormat is a format that this package does not read.
 type foreignFormat struct {
-	match  func(name string) bool
-	format string
+	match  func(name string) bool // reports whether a file with this name has the format
+	format string                 // name of the format, and a program that reads it, for errors
 }
 
-// foreign lists the formats that are recognized.
+// foreign lists the foreign formats that are recognized by the name of one file.
 var foreign = []foreignFormat{
 	{func(name string) bool {
 		return strings.Contains(name, "zero_pp_rank_") || strings.HasSuffix(name, "_model_states.pt")
-	}, "DeepSpeed: its zero_to_fp32.py makes a file of torch.save of it"},
+	}, "DeepSpeed: its zero_to_fp32.py converts the checkpoint to a file of torch.save"},
 	{ending(".gguf"), "GGUF: llama.cpp reads it"},
 	{ending(".nemo"), "NeMo: it is a tar archive, which holds a checkpoint"},
 	{ending(".h5"), "Keras and TensorFlow: from_tf=True of transformers reads it"},
@@ -264,8 +263,8 @@ func (l listing) isOpenVINO(name string) bool {
 	return is && l.has(stem+".xml")
 }
 
-// foreignError returns the error for a directory that holds another format than those that this package reads, or only
-// the state of a training job. It returns nil for other directories.
+// foreignError returns the error for a directory that holds a format that this package does not read, or only the state of
+// a training job. It returns nil for other directories.
 func foreignError(l listing) error {
 	switch i := slices.IndexFunc(l.names, variant.IsState); {
 	case l.any(l.isCTranslate2):

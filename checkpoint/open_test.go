@@ -47,7 +47,7 @@ func TestOpenKinds(t *testing.T) {
 		"an adapter beside ranks":     {map[string]string{"adapter_model.bin": other, "model_rank_0.pt": torch}, "", "", "other"},
 		"an index beside ranks":       {map[string]string{"pytorch_model.bin.index.json": index(t, map[string]string{"other": "x.bin"}), "x.bin": other, "model_rank_0.pt": torch}, "", "", "other"},
 		"a broken file of ranks":      {map[string]string{"model_rank_0.pt": torch, "model_rank_1.pt": "x"}, "", "", `error: "model_rank_1.pt": not made by torch.save`},
-		"torch_checkpointing":         {map[string]string{"metadata.pkl": "", "model_0.safetensors": one}, "", "", "error: is what ranks saved with the package torch_checkpointing"},
+		"torch_checkpointing":         {map[string]string{"metadata.pkl": "", "model_0.safetensors": one}, "", "", "error: the ranks of a job saved it with the package torch_checkpointing"},
 		"nothing":                     {map[string]string{"README.md": ""}, "", "", "error: "},
 
 		"a variant":               {map[string]string{"model.safetensors": one, "model.fp16.safetensors": two}, "", "fp16", "two"},
@@ -57,7 +57,7 @@ func TestOpenKinds(t *testing.T) {
 		"no such variant":         {map[string]string{"model.safetensors": one, "model.fp16.safetensors": two}, "", "bf16", `error: no file of the variant "bf16" in it`},
 		"a broken variant":        {map[string]string{"model.fp16.safetensors": "x"}, "", "fp16", "error: model.fp16.safetensors"},
 		"several of a variant":    {map[string]string{"a.fp16.safetensors": one, "b.fp16.safetensors": two}, "", "fp16", "error: a.fp16.safetensors"},
-		"a variant of a file":     {map[string]string{"model.fp16.safetensors": one}, "model.fp16.safetensors", "fp16", "error: a variant is selected in a directory, and this is none"},
+		"a variant of a file":     {map[string]string{"model.fp16.safetensors": one}, "model.fp16.safetensors", "fp16", "error: a variant can be selected only in a directory, and this is not one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
