@@ -148,12 +148,13 @@ func (m *modelConfig) typeTexts() (texts []string) {
 	return texts
 }
 
-// A biasing describes a setting that decides whether some modules of some architectures have a bias, or are there at all.
+// A biasing describes a setting of the config that decides, in some architectures, whether some modules have a bias, or whether
+// they exist at all.
 type biasing struct {
-	types    []string
-	key      string
-	standard bool     // the value of the setting if the config lacks it
-	rests    []string // names of these biases, or of the weights of the modules, without the text before the module
+	types    []string // values of model_type
+	key      string   // name of the setting
+	standard bool     // value of the setting if the config lacks it
+	rests    []string // ends of the names of the tensors that exist if the setting is true, such as "mlp.up_proj.bias"
 }
 
 // biasings lists these settings. The table is built on first use.
@@ -326,7 +327,7 @@ var numbered = lazyregexp.New(`^((?:[^.]*[^.\d][^.]*\.)+)(\d{1,6})\.`)
 func (d *directory) layerText(config *modelConfig, s *set) []string {
 	names, stacks := sortedNames(s.where), make(map[string]int) // the last number in each stack
 	for _, name := range names {
-		if len(name) > maxName || len(stacks) > 1 { // then the numbers of layers are not judged
+		if len(name) > maxName || len(stacks) > 1 { // the model is hostile, or has several stacks: not judged
 			return nil
 		}
 		if m := numbered().FindStringSubmatch(name); m != nil {

@@ -16,11 +16,11 @@ import (
 // share keys and values between layers, have no layout.
 type layout struct {
 	types []string // values of model_type
-	count string   // keys of the config for the number of layers, of which the first that is there counts
+	count string   // keys of the config, separated by spaces; the first one that is present gives the number of layers
 	stack string   // text before the number of a layer: "encoder.layer." in bert.encoder.layer.0.output.dense.weight
 
 	layer []string // names of the tensors of a layer
-	model []string // names of the tensors next to the stack
+	model []string // names of tensors outside of the layers, such as the embedding, below the same prefix as the stack
 
 	mixed bool // whether some layers also have other tensors, such as experts
 }
@@ -60,7 +60,8 @@ func below(prefix string, names []string) []string {
 	return names
 }
 
-// layouts describe the architectures whose layers are known. Like shapes, the table is built on first use.
+// layouts lists the architectures whose layers are known. An architecture may have several rows. The table is built on
+// first use.
 var layouts = sync.OnceValue(func() []layout {
 	return []layout{
 		{[]string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "ministral", "helium", "seed_oss", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"},
@@ -105,7 +106,8 @@ var layouts = sync.OnceValue(func() []layout {
 		{[]string{"qwen2_vl", "qwen2_vl_vision"}, "depth", "blocks.", withBias("norm1", "norm2", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), append(withBias("merger.ln_q", "merger.mlp.0", "merger.mlp.2"), "patch_embed.proj.weight"), false},
 		{[]string{"qwen2_5_vl", "qwen2_5_vl_vision"}, "depth", "blocks.", append(weightsOf("norm1", "norm2"), withBias("attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")...), append(withBias("merger.mlp.0", "merger.mlp.2"), weightsOf("merger.ln_q", "patch_embed.proj")...), false},
 		{[]string{"mamba"}, "num_hidden_layers", "layers.", append(weightsOf("mixer.in_proj", "mixer.out_proj", "mixer.x_proj", "mixer.dt_proj", "mixer.conv1d", "norm"), "mixer.A_log", "mixer.D"), weightsOf("norm_f"), false},
-		// The other tensors of these architectures are in a row above, by which their shapes are judged.
+		// The rows below list tensors that only some of the architectures of a row above have. The shapes in a stack are judged
+		// once, by the first row that finds the stack.
 		{[]string{"qwen3", "qwen3_moe", "gemma3_text", "qwen3_vl_text"}, "num_hidden_layers", "layers.", append(weightsOf("self_attn.q_norm", "self_attn.k_norm"), attention...), nil, true},
 		{[]string{"qwen2", "qwen2_vl_text", "qwen2_5_vl_text"}, "num_hidden_layers", "layers.", append(biasesOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), attention...), nil, true},
 		{[]string{"cohere", "cohere2"}, "num_hidden_layers", "layers.", append(weightsOf("input_layernorm"), attention...), weightsOf("norm"), true},
@@ -114,8 +116,9 @@ var layouts = sync.OnceValue(func() []layout {
 	}
 })
 
-// optional lists the tensors that layers have in some models of an architecture only. Layers of the architectures in it
-// have no other weights and biases than these and those of their layouts. The table is built on first use.
+// optional lists the weights and biases that layers have in some models of an architecture and lack in others. If an
+// architecture is in this table, even in a row with nil, its layers have no other weights and biases than those that
+// optional and layouts list. The table is built on first use.
 var optional = sync.OnceValue(func() []group {
 	return []group{
 		{[]string{"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "helium", "seed_oss", "olmo", "olmo2", "olmo3", "cohere", "cohere2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"}, biasesOf("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")},
@@ -170,7 +173,8 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 			}
 			part, sure := l.partOf(configs, prefix)
 			count := 0
-			if sure || len(configs) == 1 || len(ours) == 1 { // otherwise stacks of different parts may have the same names
+			// A model of several parts may have several such stacks. Then it must be certain that part describes this one.
+			if sure || len(configs) == 1 || len(ours) == 1 {
 				count, _ = key(strings.Fields(l.count)...)(part.fields)
 			}
 			if next, _ := number(part.fields["num_nextn_predict_layers"]); next == 0 && excess == "" {
@@ -246,8 +250,8 @@ func (d *directory) plain(s *set) bool {
 	return true
 }
 
-// withModules returns the tensors of a quantised model and, for each module that has a part other than a bias,
-// its weight.
+// withModules returns the tensors of a quantised model and, for each module that has a part other than a bias, its weight,
+// so that a weight that is stored in parts is not considered missing.
 func withModules(where place) place {
 	all := maps.Clone(where)
 	for name, file := range where {
@@ -264,7 +268,7 @@ func isEmbedding(name string) bool {
 	return slices.ContainsFunc([]string{"embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight"}, func(e string) bool { return strings.HasSuffix(name, e) })
 }
 
-// isOutput reports whether models tie a tensor with this name to the embedding.
+// isOutput reports whether a tensor with this name is the weight of an output head, which models may tie to the embedding.
 func isOutput(name string) bool {
 	return slices.ContainsFunc([]string{"lm_head.weight", "decoder.weight", "embed_out.weight", "output_projection.weight", "vocab_projector.weight"}, func(e string) bool { return strings.HasSuffix(name, e) })
 }
@@ -285,15 +289,15 @@ func (l *layout) cutLayer(name string) (prefix string, number int, rest string, 
 }
 
 const (
-	maxStacks  = 64      // largest number of stacks of one layout in a model; a model with more is not judged by the layout
+	maxStacks  = 64      // largest number of stacks that fit one layout; a model with more is not judged by this layout
 	maxMissing = 100_000 // largest number of missing tensors of one stack that are counted
 )
 
 // A stack maps the name of a tensor in a layer to the numbers of the layers that have it.
 type stack map[string][]int
 
-// stacks returns the stacks of layers in which some layer has most of the tensors of the layout, by the text
-// before the stack. If all is set, some layer must have all of the tensors.
+// stacks returns the stacks of layers, by the text before the stack. At least one layer of a stack must have more than half
+// of the tensors of the layout, or all of them if all is true.
 func (l *layout) stacks(where place, all bool) map[string]stack {
 	type layer struct {
 		prefix string
@@ -304,7 +308,7 @@ func (l *layout) stacks(where place, all bool) map[string]stack {
 		enough = len(l.layer)
 	}
 	have := make(map[layer]int) // number of tensors of the layout in each layer
-	stacks, of := make(map[string]stack), make(map[string]bool)
+	stacks, accepted := make(map[string]stack), make(map[string]bool)
 	for name := range where {
 		prefix, n, rest, ok := l.cutLayer(name)
 		if !ok {
@@ -317,19 +321,19 @@ func (l *layout) stacks(where place, all bool) map[string]stack {
 		if slices.Contains(l.layer, rest) {
 			at := layer{prefix, n}
 			have[at]++
-			of[prefix] = of[prefix] || have[at] == enough
+			accepted[prefix] = accepted[prefix] || have[at] == enough
 		}
 	}
-	maps.DeleteFunc(stacks, func(prefix string, _ stack) bool { return !of[prefix] })
+	maps.DeleteFunc(stacks, func(prefix string, _ stack) bool { return !accepted[prefix] })
 	return stacks
 }
 
-// outer returns the text before the last part of a prefix: "model." of "model.encoder.".
+// outer returns a prefix without its last component: "model." for "model.encoder.".
 func outer(prefix string) string {
 	return prefix[:strings.LastIndexByte(strings.TrimSuffix(prefix, "."), '.')+1]
 }
 
-// foreign reports whether a tensor of the layout is in no layer of a stack. In a model with several parts, such a stack
+// foreign reports whether all layers of a stack lack the same tensor of the layout. In a model with several parts, such a stack
 // belongs to another part, as the resampler of Idefics2 does, or its tensors have other names than usual, as those of
 // the Qwen3-VL in Cosmos3 do.
 func (l *layout) foreign(have stack) bool {
