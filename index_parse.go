@@ -47,9 +47,9 @@ func (w *weightMap) shardOf(name string) string {
 	return w.str(w.pairs[i].value)
 }
 
-// withNotes returns the func that returns the metadata of a File. That metadata consists of the
-// metadata of the first shard, which the func first returns, and of the strings that only the
-// index has, such as the aliases of tied tensors that huggingface_hub writes.
+// withNotes returns a func that returns the metadata of the whole checkpoint: the strings of the
+// index, such as the aliases of tied tensors that huggingface_hub writes, and the metadata of the
+// first shard, which a call of first returns. If both have a key, the value of the shard is used.
 func (w *weightMap) withNotes(first func() map[string]string) func() map[string]string {
 	if len(w.notes) == 0 {
 		return first

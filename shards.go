@@ -83,7 +83,7 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 		if failed.Add(1) < maxFailures {
 			return nil
 		}
-		return err // ends the loop
+		return err // stops parallel.Do: no further shard is opened
 	})
 	if err != nil && failed.Load() == 0 { // open called runtime.Goexit
 		failures = append(failures, err)

@@ -203,7 +203,7 @@ type shardSet struct {
 	settings osfile.Settings
 	earlier  []string         // files of an earlier checkpoint, in the order in which to remove them
 	names    []string         // names of the shards, then of their index
-	out      []*outFile       // contents of these files; an index is a header without tensors
+	out      []*outFile       // contents of these files; the text of the index is stored as a header
 	files    []*osfile.Atomic // files that were created
 }
 

@@ -1,9 +1,9 @@
 package safetensors
 
-// stream returns the stream of t for an operation. It adds the computed tensors that t needs to
-// all, the computations of the operation. If the operation reads each byte once, cached is nil.
-// Otherwise the stream keeps results in memory, and adds funcs that free them to cached. The caller
-// must call release.
+// stream returns the stream of t for an operation. all holds the computations of the operation:
+// stream adds one for each computed tensor on which t depends. cached is nil if the operation reads
+// each byte once. Otherwise results of computations stay in memory, and stream appends the funcs
+// that free them to cached. The caller must call release.
 func (t Tensor) stream(all *computations, cached *cache) (stream, error) {
 	if err := t.check(); err != nil {
 		return nil, err

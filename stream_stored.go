@@ -57,7 +57,8 @@ func (s *storedStream) workers() int {
 
 func (s *storedStream) block() int64 {
 	switch {
-	case s.transposed: // the more columns are read at once, the less often the same rows are read
+	case s.transposed:
+		// A block of several columns reads each row once, instead of once for each column.
 		return s.from.columns(mem.BlockSize)
 	case s.src.ranges != nil:
 		return rangeSize

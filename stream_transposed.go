@@ -45,7 +45,7 @@ func newTransposedStream(s *storedStream, all *computations, cached *cache) *tra
 		*cached = append(*cached, t.drop)
 	}
 	loops := s.from.loops
-	size := s.from.size() // size of a step in the source, in bytes
+	size := s.from.size() // in the loop below: size in bytes of one step of loops[i], before conversion
 	for i, l := range loops {
 		size /= l.N
 		wanted := int64(mostInMemory)

@@ -119,8 +119,8 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 // smallAppend is the largest size in bytes for which appendSmall pays: one page.
 const smallAppend = 4 << 10
 
-// adjacent returns the source of t if the bytes of t are adjacent bytes of it, which an operation
-// can read without a stream; otherwise nil.
+// adjacent returns the source of t if an operation can read the bytes of t there without a stream:
+// they are adjacent, in the order of t, and neither converted nor watched. Otherwise it returns nil.
 func (t Tensor) adjacent() *source {
 	src, ok := t.origin.(*source)
 	if !ok || t.strides != nil || t.dtypes != nil || t.watch != nil {

@@ -40,7 +40,7 @@ func openChunks(in osfile.Tree, dir string, metas []string, skip func(name strin
 	}
 	f := &files{in: in, byName: make(map[string]*file)}
 	defer func() {
-		if whole == nil { // true even if the fs.FS has panicked
+		if whole == nil { // after an error, and even after a panic of the fs.FS
 			f.close()
 		}
 	}()

@@ -45,7 +45,7 @@ type preset struct {
 	format        string // name of the layout in compressed-tensors
 	height, width int
 	bits          int
-	pack          func(x []float32) []byte // rounds numbers to values and packs them
+	pack          func(x []float32) []byte // rounds numbers to the nearest values of the format, and packs their codes
 	reach         float32                  // half of the range of values; a scale maps it to the largest magnitude
 	scale         safetensors.DType        // dtype of the scales; 0 means the dtype of the tensor
 	weights       object                   // settings of weights and inputs, for the config
