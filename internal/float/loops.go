@@ -219,8 +219,8 @@ func bf16Round(x uint32) uint16 {
 }
 
 // f32ToNarrow converts to F16 or to a format of 8 bits. It does in float32 what encode does in
-// float64. Numbers of all these formats are below 2^97, and the clamp relies on that: the sum is
-// never infinite.
+// float64. It clamps magnitudes to 2^97, so that sum is never infinite. That changes no result,
+// because the finite numbers of all these formats are smaller.
 func f32ToNarrow(dst, src []byte, l *layout) {
 	le, size := binary.LittleEndian, l.bits()/8
 	toUnit, overflow := 23-uint32(l.man), uint32(l.overflow)

@@ -16,8 +16,8 @@ var hasAVX512 = hasVector && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW
 // hasF16C reports whether the processor converts binary16. x/sys/cpu has no flag for it.
 func hasF16C() bool
 
-// In the funcs below, n is the number of elements. It is at least that of a block, and at least 32
-// for e4m3ToF32AVX512. If nonTemporal is true and dst is aligned to its elements, the stores bypass
+// In the funcs below, n is the number of elements. It is at least the number in a block, see
+// blockF32, and at least 32 for e4m3ToF32AVX512. If nonTemporal is true and dst is aligned to its elements, the stores bypass
 // the caches.
 
 //go:noescape

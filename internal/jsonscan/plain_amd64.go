@@ -2,9 +2,9 @@
 
 package jsonscan
 
-// plainBlocks does the same as PlainLength for those whole blocks of 16 bytes that b has. found
-// reports whether a byte that needs an escape ends the plain bytes; if not, n is the length of all
-// blocks.
+// plainBlocks does the work of PlainLength for the whole blocks of 16 bytes at the start of b. If
+// a byte in them needs an escape, found is true, and n is the number of bytes before it. Otherwise
+// n is the length of these blocks.
 //
 //go:noescape
 func plainBlocks(b []byte) (n int, found bool)

@@ -2,15 +2,15 @@
 
 #include "textflag.h"
 
-// Every amd64 processor has these instructions.
+// The instructions below are of SSE2, which every amd64 processor has.
 
 DATA quotes<>+0(SB)/8, $0x2222222222222222
 DATA quotes<>+8(SB)/8, $0x2222222222222222
 GLOBL quotes<>(SB), RODATA|NOPTR, $16
 
-DATA slashes<>+0(SB)/8, $0x5c5c5c5c5c5c5c5c
-DATA slashes<>+8(SB)/8, $0x5c5c5c5c5c5c5c5c
-GLOBL slashes<>(SB), RODATA|NOPTR, $16
+DATA backslashes<>+0(SB)/8, $0x5c5c5c5c5c5c5c5c
+DATA backslashes<>+8(SB)/8, $0x5c5c5c5c5c5c5c5c
+GLOBL backslashes<>(SB), RODATA|NOPTR, $16
 
 DATA controls<>+0(SB)/8, $0x1f1f1f1f1f1f1f1f // the last of the control characters
 DATA controls<>+8(SB)/8, $0x1f1f1f1f1f1f1f1f
@@ -23,7 +23,7 @@ TEXT ·plainBlocks(SB), NOSPLIT, $0-33
 	ANDQ  $~15, CX
 	XORL  AX, AX
 	MOVOU quotes<>(SB), X0
-	MOVOU slashes<>(SB), X1
+	MOVOU backslashes<>(SB), X1
 	MOVOU controls<>(SB), X2
 
 block:

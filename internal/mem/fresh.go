@@ -48,7 +48,7 @@ var supply pageSupply
 // A pageSupply decides whether to ask for more huge pages, by the time that earlier ones took.
 type pageSupply struct {
 	mu    sync.Mutex
-	quick bool // whether the last huge page was quick
+	quick bool // whether the last huge page took less than slowPage
 	slow  int  // number of slow huge pages in a row
 	small int  // number of calls of ask that will still return false
 }

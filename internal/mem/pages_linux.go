@@ -32,8 +32,9 @@ func physical() int64 {
 	return (int64(info.Totalram) + int64(info.Totalswap)) * int64(info.Unit) // each has 32 bits on a 32-bit system
 }
 
-// faultHuge faults in b, which is as large as a huge page and aligned like one, as a huge page if
-// the system has a free one. It returns false if the system does not support the request.
+// faultHuge faults in b, which must have the size and the alignment of a huge page. The system uses
+// a huge page if one is free, otherwise small pages. faultHuge returns false if the system does not
+// support the request.
 func faultHuge(b []byte) bool {
 	if unix.Madvise(b, unix.MADV_HUGEPAGE) != nil {
 		return false

@@ -175,8 +175,9 @@ func Share(dir string) (unlock func(), ok bool) {
 
 func lock(dir string) (unlock func(), ok bool) { return locked(system.Lock(dir)) }
 
-// locked returns the result of a lock: false if another process has the lock. Any other error means
-// that there are no locks, and so no process has one.
+// locked converts the results of a system call to those of Lock. ErrLocked becomes false: another
+// process has the lock. After any other error it returns true, and an unlock that does nothing,
+// because on a file system without locks nobody is excluded.
 func locked(unlock func(), err error) (func(), bool) {
 	if err != nil {
 		unlock = func() {}

@@ -10,7 +10,7 @@ import (
 )
 
 // HasUnnamedFiles reports whether a file in a folder can be created without a name, and get a name
-// later. It tries it with a file.
+// later. It creates a file in the folder to find out.
 func HasUnnamedFiles(t testing.TB, dir string) bool {
 	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o666)
 	if err != nil {

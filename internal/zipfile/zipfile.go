@@ -332,7 +332,7 @@ func (m *Member) ReadAll(limit int64) ([]byte, error) {
 	return b, m.fill(b)
 }
 
-// fill reads the whole content into b, which has its length, and verifies the checksum.
+// fill reads the whole content into b, which must have m.Size bytes, and verifies the checksum.
 func (m *Member) fill(b []byte) error {
 	r, err := m.Open()
 	if err == nil {
