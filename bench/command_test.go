@@ -177,15 +177,16 @@ func job(b *testing.B, parent string, bytes int64, name string, prepare func()) 
 	}}, target
 }
 
-// built, release and hello return the path of a program, which they build once: the command, the
-// command as releases have it, and the smallest program that links net/http.
+// Each of these funcs builds a program once, and returns its path: the command, the command as it is
+// released, and a small program that links net/http.
 var (
 	built   = program("safetensors", "../cmd/safetensors", "build")
 	release = program("safetensors-release", "../cmd/safetensors", "build", "-trimpath", "-ldflags", "-s -w")
 	hello   = program("hello", "hello", "build", "-trimpath", "-ldflags", "-s -w")
 )
 
-// program returns a func that builds the program in a folder, without libc if flags are given.
+// program returns a func that builds the program in a folder once, as a file with this name, and returns the path of that
+// file. build is "build" and flags of the go command; if there are flags, the program does not use libc.
 func program(name, folder string, build ...string) func() string {
 	return sync.OnceValue(func() string {
 		path := must(filepath.Abs(filepath.Join(*inputs, name)))

@@ -52,9 +52,10 @@ func (m model) file() (path string) {
 // What bounds it: half of our time is the scan, 70 ns for an entry of llama-70B
 // (119 bytes) on the Xeon of bench/xeon. A quarter of that finds the end of the
 // name, and another quarter reads the digits of an offset. The other half of our
-// time is the copy of the header, its UTF-8, the index of names and fresh memory. A binary header, as bintensors has it, could save no
-// more than the scan. Memory is at least the copy of the header, which the
-// names are part of: 99 MB for 1M tensors. encoding/json skips the unknown field
+// time is the copy of the header, its UTF-8, the index of names and fresh
+// memory. A binary header, as bintensors has it, could save no more than the
+// scan. Memory is at least the copy of the header, which the names are part of:
+// 99 MB for 1M tensors. encoding/json skips the unknown field
 // of the last row where it is, and copies nothing.
 //
 //   - ours: Parse, validates everything; lookup by name

@@ -1,5 +1,5 @@
-// Hello prints a word. It links net/http, as every program does that reads from a server: how fast it
-// starts and ends is the limit of BenchmarkStart.
+// Hello prints a word. It links net/http, as every program that reads from a server does. Its run
+// time is the lower limit to which BenchmarkStart compares the command.
 package main
 
 import (
