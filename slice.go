@@ -15,7 +15,10 @@ type Range struct {
 	open        bool
 	drop        bool // whether it selects only start, and drops the dimension
 	start, stop int
-	step        int // above 1, or 0 for a step of 1; an invalid step minus 1 if negative, which is an error when the Range is used
+
+	// step is 0 for a step of 1. A step s below 1 is stored as s-1, so that it is negative and an error
+	// when the Range is used.
+	step int
 }
 
 // All selects a whole dimension.

@@ -88,7 +88,7 @@ func (all *computations) ahead() (stop func()) {
 			running.Add(1)
 			go func() {
 				defer running.Done()
-				c.compute(words) // readAt returns the error
+				c.compute(words) // c keeps the error, and readAt returns it
 			}()
 		}
 	}()

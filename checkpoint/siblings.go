@@ -200,8 +200,9 @@ func lostIn(names, paths []string, odd string) string {
 	return odd + lost
 }
 
-// Names of modules that all layers of a stack have if the layers have the same modules otherwise: blocks of a layer, the
-// keys and values of an attention, and other projections. Modules such as shortcuts are not among them.
+// These are names of modules that either all layers of a stack have or none, provided that the layers have the same other
+// modules: blocks of a layer, the keys and values of an attention, and other projections. Modules that only some layers may
+// have, such as shortcuts, are not listed.
 const (
 	layerBlocks   = "attention attn attn1 attn2 block_sparse_moe encoder_attn feed_forward feed_forward1 feed_forward2 ff ffn intermediate intermediate_query mixer mlp moe multi_head_attention output output_query self self_attention self_attn"
 	attentionKeys = "k k_proj k_norm key v v_proj value"

@@ -31,8 +31,9 @@ func (d *directory) judgeWrapped(config *modelConfig, s *set) bool {
 	return true
 }
 
-// wrapped returns the first tensor of a set if all have the prefix of torch.compile, of a parallel model, of trl or of
-// peft, or "". trl saves the head of a model of values beside the model that it wraps.
+// wrapped returns the first tensor of a set if the names of all tensors begin with the prefix of the same wrapper:
+// torch.compile, a parallel model, trl or peft. Otherwise it returns "". It ignores the head v_head of a value model, which
+// trl saves beside the wrapped model.
 func wrapped(s *set) string {
 	names := slices.DeleteFunc(sortedNames(s.where), func(name string) bool { return strings.HasPrefix(name, "v_head.") })
 	for _, prefix := range []string{"_orig_mod.", "module.", "pretrained_model.", "base_model.model."} {

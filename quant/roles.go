@@ -12,10 +12,10 @@ const (
 	shape              // contains the shape of the result
 	divisor            // divides the scales
 	factor             // multiplies the scales
-	codebook           // contains the number of each code
+	codebook           // contains the number that each code stands for
 	state              // contains JSON of bitsandbytes
 	nestedScales       // scale the scales
-	nestedNumbers      // contain the number of each code of the scales
+	nestedNumbers      // contain the number that each code of the scales stands for
 	order              // contains the order of the elements: 0 means row by row
 	marker             // names the layout, as a marker of ComfyUI
 )
