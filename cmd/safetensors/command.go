@@ -152,7 +152,7 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if n := len(args); n >= least && (most < 0 || n <= most) {
-			if n > 0 && args[0] == "" { // as when a variable of a shell is not set
+			if n > 0 && args[0] == "" { // for example from a variable of the shell that is not set
 				return usage("the first argument is empty: expected the name of a file or a folder, or a URL")
 			}
 			return nil

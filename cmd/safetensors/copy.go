@@ -38,7 +38,7 @@ type copyJob struct {
 
 	quantisation []byte      // the quantization_config that --quantize adds to config
 	fused        unquantised // weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
-	narrow       unquantised // matrices that it leaves unchanged because their columns are not whole groups
+	narrow       unquantised // matrices that it leaves unchanged because groups of the scheme do not divide their columns evenly
 	others       unquantised // other tensors of several dimensions that it leaves unchanged, such as convolutions
 
 	// made reports whether the tensors were computed from several models, and are not those of the
@@ -85,8 +85,8 @@ func (c *command) checkJSON(name string) error {
 	return nil
 }
 
-// checkDestination returns an error if the destination is a shard of the same set as a source. Then a destination
-// was forgotten, and --force would replace the last shard of the model.
+// checkDestination returns an error if the destination is another shard of the same model as a source. The user has
+// probably forgotten DST, and --force would replace the last shard of the model.
 func checkDestination(names []string, name string) error {
 	last, ok := variant.ParseShard(filepath.Base(name))
 	for _, source := range names {
@@ -98,8 +98,9 @@ func checkDestination(names []string, name string) error {
 	return nil
 }
 
-// withFolder adds to an error the folder of a source such as config.json, which has no tensors: a
-// shell has listed the files of the folder.
+// withFolder adds advice to err if one of several sources is a file such as config.json, which has
+// no tensors. Then a shell has probably expanded folder/* to all files of a folder, and the advice
+// is to copy the folder by its name.
 func withFolder(err error, names []string, name string) error {
 	config := func(name string) bool {
 		return strings.HasSuffix(name, ".json") && !strings.HasSuffix(name, ".index.json") && !strings.Contains(name, "://")
@@ -346,7 +347,8 @@ func (w *copyJob) written(name string) *copied {
 	return c
 }
 
-// take takes the selected tensors of the source, with their new names and dtypes.
+// take sets tensors to the selected tensors of the source, with their new names and dtypes, and sets
+// origin. It adds their size in the source to read.
 func (w *copyJob) take() error {
 	src := w.src
 	if !w.withoutMeta {

@@ -59,7 +59,7 @@ func TestVerifyHub(t *testing.T) {
 		require.Equal(t, "README.md: OK\n", succeeds(t, "verify", "model", "--hub", "owner/name"+revision))
 		require.Equal(t, []string{"/hub/api/models/owner/name/revision/" + request}, requests())
 	}
-	for at := int64(1); ; at++ { // each operation that reads the model fails
+	for at := int64(1); ; at++ { // in each round, another operation that reads the model fails
 		f := &readFault{at: at}
 		got := runsThrough(f, []string{"verify", "model", "--hub", "owner/name"})
 		if f.failed.Load() == nil {

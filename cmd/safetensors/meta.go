@@ -181,8 +181,9 @@ func (c *command) checkShard(src *source.Checkpoint, file storage.File) error {
 	return nil
 }
 
-// checkAlone returns an error if the folder has files of another checkpoint that would be removed
-// as those of an earlier one, such as a model in one file next to the shards.
+// checkAlone returns an error if the folder has files of another checkpoint, such as a model.safetensors
+// next to the shards of src. Replacing the shards would remove such files, because dest.IsEarlier
+// considers them files of an earlier version of src.
 func checkAlone(src *source.Checkpoint, dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

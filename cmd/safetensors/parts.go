@@ -69,7 +69,7 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 		}
 	}
 	if err := w.prepare(); err != nil {
-		// Conversions read tables of the layout, and a config may not have been read.
+		// Only in these cases may prepare have failed to read the source, so that another try may succeed.
 		if f.plain != 0 || len(f.conversions) > 0 || errors.As(err, new(unreadConfig)) {
 			return permanent(err)
 		}
@@ -87,8 +87,8 @@ func permanent(err error) error {
 	return err
 }
 
-// permanentLocal marks an error of a local source as permanent, unless it comes from the system:
-// then reading failed, and the content of the file is not at fault.
+// permanentLocal marks an error of a local source as permanent. An exception is an error of the
+// operating system: then permanent decides, because the content of the file is not at fault.
 func permanentLocal(err error) error {
 	if errors.As(err, new(syscall.Errno)) {
 		return permanent(err)

@@ -118,12 +118,13 @@ func (w *copyJob) quantiseWeights() error {
 	return nil
 }
 
-// readAgain returns how many bytes the job reads beyond one pass over the source: each result of
-// quantising a weight, its codes and its scales, is computed by a pass of its own.
+// readAgain returns how many bytes the job reads in addition to one pass over the source. Each tensor
+// that is computed from a weight, such as its codes or its scales, takes a pass of its own over the
+// weight.
 func (w *copyJob) readAgain(quantised map[string]safetensors.Tensor) (bytes int64) {
 	passes := make(map[string]int64) // by the name of the weight
 	for name := range quantised {
-		if i := strings.LastIndex(name, ".weight"); i >= 0 && !strings.HasSuffix(name, "_shape") { // shapes are not computed
+		if i := strings.LastIndex(name, ".weight"); i >= 0 && !strings.HasSuffix(name, "_shape") { // a weight_shape is not computed
 			passes[name[:i+len(".weight")]]++
 		}
 	}

@@ -59,7 +59,7 @@ func (c *command) verifySignature(name string, s signature) error {
 	if err != nil {
 		return err
 	}
-	if tree.Single && m.Covers(modelsig.SingleFile) { // then it covers no other file
+	if tree.Single && m.Covers(modelsig.SingleFile) { // a manifest with this name covers no other file
 		m.Files[0].Name = tree.Name
 	}
 	sums, err := c.hashFiles(tree.Files, m.ShardSize, func(f storage.File) hash.Hash {

@@ -168,7 +168,7 @@ func checkAbsent(name string, err error) error {
 }
 
 func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	if s.format == format.Safetensors { // WriteFile writes with several goroutines
+	if s.format == format.Safetensors { // safetensors.WriteFile is faster than format.Write, because it uses several goroutines
 		name, err := Replaced(s.name)
 		if err != nil {
 			return err

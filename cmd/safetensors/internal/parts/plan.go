@@ -32,8 +32,9 @@ type Plan struct {
 	Source  []storage.Pin       `json:"source"`
 	Shards  []Shard             `json:"shards"` // sorted by name
 
-	// Stale maps shards that another plan has left under names of this plan to their versions. Such
-	// a shard does not count as written. Parts need not agree about Stale.
+	// Stale has the versions of files that another plan has left, by name, if a shard of this plan
+	// has the same name. Such a file does not count as a written shard. Parts need not agree about
+	// Stale.
 	Stale map[string]string `json:"stale,omitempty"`
 }
 

@@ -197,7 +197,8 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 			c.Folder.CompleteFrom(repo, filepath.Base(dir), file)
 		}
 	}
-	if !errors.Is(err, fs.ErrNotExist) { // otherwise the cache does not have the whole repository
+	// fs.ErrNotExist means that the cache does not have the repository, or not all of the files that are needed.
+	if !errors.Is(err, fs.ErrNotExist) {
 		return true, err
 	}
 	if o.Local {
