@@ -131,6 +131,9 @@ func (c *checker) judge(dir string, l listing) error {
 	case l.any(isSafetensorsIndex):
 	case l.any(variant.IsMetadata), l.any(variant.IsRank), isItems(l), lacksMetadata(l), !l.any(isSafetensors) && l.any(variant.IsRankFile) && !l.any(variant.IsTorchModel):
 		if !l.any(variant.IsRankFile) || l.any(isSure) || l.any(variant.IsMetadata) {
+			if l.any(variant.IsMetadata) && l.any(isDistcp) && l.any(isSafetensors) {
+				return d.judgeDistributed()
+			}
 			return c.opens(dir)
 		}
 	}

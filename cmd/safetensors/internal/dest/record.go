@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // recordName is the name of the file with the record, in the folder.
@@ -96,10 +100,17 @@ func (s *Set) resume(before record, there map[string]Stored) {
 	}
 }
 
-// before returns the files of the checkpoint in a folder. It also returns the stale files, which a
+// before returns the files of the checkpoint in a folder. It refuses a folder with a checkpoint of
+// torch.distributed.checkpoint, which no Set replaces. It also returns the stale files, which a
 // Set that was killed has left, and which no checkpoint in the folder needs. And it marks the shards
 // that an earlier Set with the same Record has completed.
 func (s *Set) before(to Shared, there map[string]Stored) (files, stale []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if variant.IsMetadata(name) {
+			return nil, nil, fmt.Errorf("%s is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder",
+				term.Name(to.PathOf(name)))
+		}
+	}
 	before, err := readRecord(to, there)
 	if err != nil {
 		return nil, nil, err

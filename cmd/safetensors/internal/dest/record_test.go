@@ -130,3 +130,13 @@ func TestNewInRecord(t *testing.T) {
 		require.NoError(t, to.Remove(recordName))
 	}
 }
+
+// TestBesideDistributed: readers would open a checkpoint of torch.distributed.checkpoint in place of the new one.
+func TestBesideDistributed(t *testing.T) {
+	to := folder{name: t.TempDir()}
+	require.NoError(t, to.Put(".metadata", nil))
+	const want = ".metadata is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder"
+	require.ErrorContains(t, to.Write(checkpoint("a"), nil), want)
+	require.ErrorContains(t, (&Set{Shards: map[string]Shard{"model.safetensors": {Tensors: checkpoint("a")}}, Force: true}).Write(to), want)
+	require.Equal(t, []string{".metadata"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
+}
