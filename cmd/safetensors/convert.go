@@ -36,7 +36,7 @@ func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	for _, config := range configs {
 		layouts, err := quant.Layouts(src.Tensors, config)
 		if err != nil {
-			return nil, fmt.Errorf("%s: a conversion would spoil its quantised tensors, which are not understood: %w", storage.Shown(src.Name), term.Bare(err))
+			return nil, fmt.Errorf("%s: it is not known which tensors are quantised, and a conversion would spoil those: %w", storage.Shown(src.Name), term.Bare(err))
 		}
 		maps.Copy(parts, layouts)
 	}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -205,6 +208,9 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 		return nil, err
 	}
 	defer unlock()
+	if err := w.sideFilesFree(to.folder); err != nil {
+		return nil, err
+	}
 	whole := !one && (to.whole && w.src.Layout != nil || to.folder != nil && (stemOf(w.src) != format.Stem || w.parameters != 0))
 	if whole {
 		err = c.copyFolder(verb, w, to.folder)
@@ -316,14 +322,46 @@ func (w *copyJob) prepare() (err error) {
 	return nil
 }
 
-// copyFiles writes the files next to the weights.
-func (w *copyJob) copyFiles(folder dest.Shared) (err error) {
+// sideFilesFree returns an error if a local folder has a file that the job would replace by one with
+// another content, unless --force allows that. What an earlier copy of the same source has written is
+// no obstacle.
+func (w *copyJob) sideFilesFree(folder dest.Shared) error {
+	if folder == nil || w.force || storage.IsURL(folder.PathOf(".")) {
+		return nil
+	}
 	for _, name := range w.side {
-		data := w.config
-		if name != "config.json" || data == nil {
-			if data, err = w.src.Folder.ReadFile(name); err != nil {
-				return err
-			}
+		there, err := folder.Read(name, 128<<20) // more than a file next to the weights may have
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var data []byte
+		if err == nil {
+			data, err = w.sideFile(name)
+		}
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(there, data) {
+			return fmt.Errorf("%s exists with another content; --force replaces it", term.Name(folder.PathOf(name)))
+		}
+	}
+	return nil
+}
+
+// sideFile returns the content of a file next to the weights.
+func (w *copyJob) sideFile(name string) ([]byte, error) {
+	if name == "config.json" && w.config != nil {
+		return w.config, nil
+	}
+	return w.src.Folder.ReadFile(name)
+}
+
+// copyFiles writes the files next to the weights.
+func (w *copyJob) copyFiles(folder dest.Shared) error {
+	for _, name := range w.side {
+		data, err := w.sideFile(name)
+		if err != nil {
+			return err
 		}
 		if err := folder.Put(name, data); err != nil {
 			return err

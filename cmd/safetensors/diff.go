@@ -59,7 +59,7 @@ safetensors diff model model-fp8 --dequantize
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it; may be repeated")
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
-	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed -E does")
+	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as in cp")
 	flags.Float64Var(&f.tolerance.Relative, "rtol", 0, "tolerance `R` relative to the value in B")
 	flags.Float64Var(&f.tolerance.Absolute, "atol", 0, "absolute tolerance `A`")
 	flags.BoolVar(&f.metadata, "meta", false, "compare the metadata too")

@@ -19,7 +19,11 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("%v (this file system cannot %s: %s)", e.Err, e.Call, e.Advice)
+	text := fmt.Sprintf("%v (this file system cannot %s: %s)", e.Err, e.Call, e.Advice)
+	if errors.Is(e.Err, syscall.EPERM) {
+		text += ", unless the file or its folder is protected: by an attribute, or as in a sticky folder"
+	}
+	return text
 }
 
 func (e *MissingError) Unwrap() error { return e.Err }

@@ -154,7 +154,8 @@ type Rename struct {
 
 // ParseRename parses s/REGEXP/REPLACEMENT/ with the flags g and i, a value of --rename. Any character
 // can be used instead of the slash. In the replacement, & and \0 stand for the match, and \1 to \9 for
-// a group.
+// a group. The syntax of REGEXP is that of package regexp, not that of sed, which always takes the
+// longest match.
 func ParseRename(text string) (Rename, error) {
 	fail := func(why string) (Rename, error) {
 		return Rename{}, fmt.Errorf("--rename %s: expected s/REGEXP/REPLACEMENT/: %s", text, why)
@@ -188,6 +189,9 @@ func ParseRename(text string) (Rename, error) {
 		default:
 			return fail(fmt.Sprintf("there is no flag %q", flag))
 		}
+	}
+	if strings.Contains(expression, `\<`) || strings.Contains(expression, `\>`) {
+		return fail(`words start and end at \b, not at \< and \>`)
 	}
 	var err error
 	if r.re, err = regexp.Compile(expression); err != nil {

@@ -85,12 +85,14 @@ func TestRename(t *testing.T) {
 		{"sxaxbx", "a", "b"},
 		{"s/x*/-/g", "abc", "-a-b-c-"},
 		{`s/(a)|b/<\1>/g`, "ab", "<a><>"},
+		{`s/^(a|ab)/m/`, "abc", "mbc"},
+		{`s/^(.*?)\./\1-/`, "a.b.c", "a-b.c"},
 	} {
 		r, err := ParseRename(c.rename)
 		require.NoError(t, err, c.rename)
 		require.Equal(t, c.want, r.Apply(c.name), c.rename)
 	}
-	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`, `s/a/\z/`, `s/a/\A/`, `s/a/\a/`, `s/a/\Z/`, `s/(a)/$1/`, `s/(a)/${1}/`} {
+	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`, `s/a/\z/`, `s/a/\A/`, `s/a/\a/`, `s/a/\Z/`, `s/(a)/$1/`, `s/(a)/${1}/`, `s/\<a/b/`, `s/a\>/b/`} {
 		_, err := ParseRename(bad)
 		require.Error(t, err, bad)
 	}
