@@ -114,7 +114,7 @@ func (w *copyJob) count() error {
 		}
 		counted, count, err := convert.Counted(from, t.DType())
 		if err != nil {
-			return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+			return ofTensor(name, err)
 		}
 		w.tensors[name], w.counts[name] = counted, count
 	}

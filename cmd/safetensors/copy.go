@@ -417,7 +417,7 @@ func (w *copyJob) take() error {
 		w.origin[renamed[i]] = name
 		if to := w.target(name, cmp.Or(w.widened[name], t.DType())); to != t.DType() {
 			if t, err = t.Convert(to); err != nil {
-				return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+				return ofTensor(name, err)
 			}
 		}
 		w.tensors[renamed[i]] = t

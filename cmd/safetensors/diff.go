@@ -206,7 +206,7 @@ func comparisonOf(names []string, a, b *source.Checkpoint, tolerance compare.Tol
 		default:
 			var err error
 			if p, err = comparePair(name, x, y, tolerance); err != nil {
-				return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+				return nil, ofTensor(name, err)
 			}
 			if p.Different {
 				d.Different = append(d.Different, p)

@@ -211,3 +211,10 @@ func TestIndexName(t *testing.T) {
 		require.Equal(t, want, stemOf(&source.Checkpoint{Files: []storage.File{{Name: file}}}), file)
 	}
 }
+
+// TestOfTensor names a tensor once.
+func TestOfTensor(t *testing.T) {
+	require.EqualError(t, ofTensor("x", errors.New("safetensors: no")), `tensor "x": safetensors: no`)
+	require.EqualError(t, ofTensor("x", errors.New(`tensor "x": no`)), `tensor "x": no`)
+	require.EqualError(t, ofTensor("x", errors.New(`tensor "y": no`)), `tensor "x": tensor "y": no`)
+}

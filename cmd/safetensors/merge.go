@@ -288,7 +288,7 @@ func (w *copyJob) widen() error {
 		}
 		wide, err := t.Convert(safetensors.F32)
 		if err != nil {
-			return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+			return ofTensor(name, err)
 		}
 		tensors[name], w.widened[name] = wide, d
 	}
@@ -317,7 +317,7 @@ func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, erro
 			same, err := merge.Equal(t, m.Tensors[name])
 			switch {
 			case err != nil:
-				return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+				return nil, ofTensor(name, err)
 			case !same:
 				return nil, fmt.Errorf("tensor %q is a part of a quantised one and not the same in all models: cp --dequantize makes numbers of it", name)
 			}

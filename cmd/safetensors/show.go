@@ -92,7 +92,7 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 	}
 	text, err := numpy.Print(t)
 	if err != nil {
-		return fmt.Errorf("tensor %q: %w", tensor, term.Bare(err))
+		return ofTensor(tensor, err)
 	}
 	fmt.Fprintln(c.out, text)
 	return nil
@@ -116,7 +116,7 @@ func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 	}
 	fmt.Fprintf(c.out, "%s,\"values\":", bytes.TrimSuffix(head.Bytes(), []byte("}\n")))
 	if err := numpy.WriteJSON(c.out, t); err != nil {
-		return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+		return ofTensor(name, err)
 	}
 	_, err = fmt.Fprintln(c.out, "}")
 	return err

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 // namesOf returns the names of all entries of a source, including those that cannot be read.
@@ -57,4 +59,13 @@ func refusedWith(src *source.Checkpoint, names []string, advice string) error {
 		errs = append(errs, fmt.Errorf("and %d more of %s", more, storage.Shown(src.Name)))
 	}
 	return errors.Join(append(errs, errors.New(advice))...)
+}
+
+// ofTensor returns an error about a tensor, with its name, unless the text of err begins with it.
+func ofTensor(name string, err error) error {
+	err = term.Bare(err)
+	if strings.HasPrefix(err.Error(), fmt.Sprintf("tensor %q: ", name)) {
+		return err
+	}
+	return fmt.Errorf("tensor %q: %w", name, err)
 }

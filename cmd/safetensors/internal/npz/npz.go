@@ -49,6 +49,9 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, ref
 		err = a.Locate(arrays, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
 	}
 	if err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, nil, fmt.Errorf("npz file: %w: the file is cut short, perhaps by a download that did not finish", err)
+		}
 		return nil, nil, fmt.Errorf("npz file: %w", err)
 	}
 	tensors, refused = make(map[string]safetensors.Tensor, len(a.Members)), make(map[string]error)
