@@ -237,7 +237,7 @@ func twoCopies(t *testing.T, pair [2]string, models map[string]map[string]string
 	for code, text := range map[int]string{code: first.errs.String(), second.code: second.stderr} {
 		if code != 0 {
 			require.Equal(t, 1, code, where)
-			require.Regexp(t, "another process is writing to dst|exists; --force replaces it", text, where)
+			require.Regexp(t, "another process is writing to dst|exists( with another content)?; --force replaces it", text, where)
 		}
 	}
 	return stopped
