@@ -147,13 +147,10 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 	files, indexes := endings.Among(slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return strings.HasPrefix(name, osfile.TempPrefix)
 	}))
+	main := variant.Main(modelFile, files, indexes)
 	switch {
-	case slices.Contains(files, modelFile):
-		return []string{modelFile}, nil
-	case slices.Contains(indexes, indexFile):
-		return []string{indexFile}, nil
-	case len(indexes) == 1:
-		return indexes, nil
+	case main != "":
+		return []string{main}, nil
 	case len(indexes) == 0 && len(files) == 0:
 		return nil, noWeights(in, dir, names)
 	case len(indexes) == 0:

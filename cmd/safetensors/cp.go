@@ -21,8 +21,9 @@ are refused.
 
 A file appears complete or not at all; a folder is copied shard by shard, its index last.
 DST may be SRC itself, with --force; its shards get new names, such as
-model.123456789-00001-of-00003.safetensors. If DST is a symbolic link to a file, the link
-stays, and its target is replaced, as by cp of Unix.
+model.123456789-00001-of-00003.safetensors. Checkpoints in DST with another stem, such as
+consolidated, stay; if readers would open one of them, the copy is refused. If DST is a
+symbolic link to a file, the link stays, and its target is replaced, as by cp of Unix.
 
 Tensors are dequantised, then selected by --only and --except, then renamed, then
 converted, then quantised. The other names of a tied tensor, which the metadata of a file

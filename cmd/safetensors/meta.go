@@ -181,14 +181,14 @@ func (c *command) checkShard(src *source.Checkpoint, file storage.File) error {
 	return nil
 }
 
-// checkAlone returns an error if the folder has files of another checkpoint, such as a model.safetensors
-// next to the shards of src. Replacing the shards would remove such files, because dest.IsEarlier
-// considers them files of an earlier version of src.
-func checkAlone(src *source.Checkpoint, dir string) error {
+// checkAlone returns an error if the folder has files of another checkpoint with the stem of src, such as a
+// model.safetensors next to the shards of src. set would remove such files, because it considers them files of an
+// earlier version of src.
+func checkAlone(src *source.Checkpoint, set *dest.Set, dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		own := slices.ContainsFunc(src.Files, func(f storage.File) bool { return f.Name == e.Name() })
-		if !own && dest.IsEarlier(strings.ToLower(e.Name())) {
+		if !own && set.Replaces(strings.ToLower(e.Name())) {
 			return fmt.Errorf("%s: %s is not of this checkpoint and would be lost; cp --meta writes a copy elsewhere",
 				storage.Shown(src.Name), term.Name(e.Name()))
 		}
@@ -219,10 +219,10 @@ func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map
 			return err
 		}
 	}
-	if err := checkAlone(src, dir); err != nil {
-		return err
-	}
 	set := &dest.Set{Shards: make(map[string]dest.Shard), Metadata: metadata, Force: true, Unchanged: src.Unchanged}
 	w.deal(set)
+	if err := checkAlone(src, set, dir); err != nil {
+		return err
+	}
 	return set.Write(dest.Folder(dir))
 }

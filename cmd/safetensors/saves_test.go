@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -185,7 +186,7 @@ func TestTwoCopies(t *testing.T) {
 	writeSavedModels(t)
 	const a, b, one = "cp -q a DST --with-files", "cp -q b DST --with-files", "cp -q one DST --with-files"
 	pairs := [][2]string{
-		{a, b}, {a, one}, {one, a}, {"cp -q c DST --with-files", b},
+		{a, b}, {a, one}, {one, a}, {"cp -q c DST --with-files", "cp -q p/unet DST --with-files"},
 		{"cp -q p DST --with-files", "cp -q q DST --with-files"},
 		{"merge -q a b DST", "cp -q one DST --with-files --max-shard-size 20B"},
 	}
@@ -307,14 +308,15 @@ func TestCopyAndParts(t *testing.T) {
 }
 
 // TestKilledForce ends cp --force by SIGKILL at each of its steps. The folder opens as one of the
-// two models. The next copy, of the same model, of one in a single file or of one with other names,
-// leaves its own files and no others.
+// two models. The next copy, of the same model, or of one in a single file, leaves its own files and
+// no others, except those of a model with another stem.
 func TestKilledForce(t *testing.T) {
 	writeSavedModels(t)
-	copies := []string{"cp -q b DST", "cp -q one/model.safetensors DST", "cp -q c DST", "cp -q one/model.safetensors DST --max-shard-size 16B"}
-	models := alone(t, copies...)
+	copies := []string{"cp -q b DST", "cp -q one/model.safetensors DST", "cp -q one/model.safetensors DST --max-shard-size 16B"}
+	diffusion := []string{"cp -q c DST", "cp -q p/unet DST"}
+	models := alone(t, slices.Concat(copies, diffusion)...)
 	for _, scene := range [][2]string{
-		{"cp -q a DST", "cp -q c DST"}, {"cp -q c DST", "cp -q b DST"}, {"cp -q one/model.safetensors DST", "cp -q b DST"},
+		{"cp -q c DST", "cp -q b DST"}, {"cp -q one/model.safetensors DST", "cp -q b DST"}, {"cp -q a DST", "cp -q b DST"},
 		{"cp -q a DST", "cp -q one/model.safetensors DST"}, {"cp -q a DST", "cp -q a DST --except layers.0"}, {"cp -q c DST", "cp -q p/unet DST"},
 	} {
 		for n, ended := 1, false; !ended; n++ {
@@ -336,7 +338,16 @@ func TestKilledForce(t *testing.T) {
 				require.Equal(t, 1, opened, where)
 			}
 			next := copies[n%len(copies)]
+			if scene[1] == diffusion[1] {
+				next = diffusion[n%len(diffusion)]
+			}
 			succeeds(t, commandOf(next, "dst", "--force")...)
+			if scene[0] == diffusion[0] && scene[1] != diffusion[1] {
+				for name, text := range models[diffusion[0]] {
+					require.Equal(t, text, tree(t, "dst")[name], where)
+					require.NoError(t, os.Remove(filepath.Join("dst", name)))
+				}
+			}
 			require.Equal(t, next, holds(t, "dst", models), "%s; %q", where, list(t, "dst"))
 		}
 	}

@@ -59,6 +59,29 @@ func Model(name string) string {
 	return model
 }
 
+// Split returns the part of the name of a file or an index that Model returns, and its variant, or "".
+func (e Endings) Split(name string) (model, variant string) {
+	model, variant = e.modelOf(name)
+	model, _ = cutSave(model)
+	return model, variant
+}
+
+// Main returns the one of the files and indexes of a directory, as Among returns them, that a reader opens as
+// the model of the directory: the file with the usual name, its index, or the only index. It returns "" if
+// there is none.
+func Main(usual string, files, indexes []string) string {
+	index := usual + ".index.json"
+	switch {
+	case slices.Contains(files, usual):
+		return usual
+	case slices.Contains(indexes, index):
+		return index
+	case len(indexes) == 1:
+		return indexes[0]
+	}
+	return ""
+}
+
 // IsIndex reports whether a file is an index, judging by its name.
 func (e Endings) IsIndex(name string) bool {
 	_, _, ok := e.cutIndex(name)

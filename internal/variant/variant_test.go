@@ -122,6 +122,27 @@ func TestIsRank(t *testing.T) {
 	}
 }
 
+// TestSplit splits names of files and of indexes.
+func TestSplit(t *testing.T) {
+	for name, want := range map[string][2]string{
+		"model.safetensors": {"model", ""}, "model.123456789-00001-of-00002.safetensors": {"model", ""}, "consolidated.safetensors.index.json": {"consolidated", ""},
+		"x.safetensors.index.fp16.json": {"x", "fp16"}, "x.fp16.safetensors.index.json": {"x", "fp16"}, "x.fp16.123456789-00001-of-00002.safetensors": {"x", "fp16"},
+	} {
+		model, of := Endings{".safetensors"}.Split(name)
+		require.Equal(t, want, [2]string{model, of}, name)
+	}
+}
+
+// TestMainOf: Main prefers the usual file to its index, and that to any other index.
+func TestMainOf(t *testing.T) {
+	const usual, index, other = "m.safetensors", "m.safetensors.index.json", "x.safetensors.index.json"
+	require.Equal(t, usual, Main(usual, []string{"a", usual}, []string{index, other}))
+	require.Equal(t, index, Main(usual, []string{"a"}, []string{other, index}))
+	require.Equal(t, other, Main(usual, []string{"a"}, []string{other}))
+	require.Empty(t, Main(usual, []string{"a"}, []string{other, "y"}))
+	require.Empty(t, Main(usual, []string{"a"}, nil))
+}
+
 func TestModel(t *testing.T) {
 	for _, name := range []string{"x.safetensors", "x.fp16.safetensors", "x-00001-of-00002.safetensors", "x.fp16-00001-of-00002.safetensors",
 		"x-00001-of-00002.fp16.safetensors", "x.123456789-00001-of-00002.safetensors", "x.bin", "x"} {

@@ -253,7 +253,7 @@ func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	if err != nil {
 		return err
 	}
-	earlier, stale, err := s.before(f, there)
+	earlier, stale, _, err := s.before(f, there)
 	if err != nil {
 		return err
 	}

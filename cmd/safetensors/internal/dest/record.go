@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
@@ -100,28 +101,28 @@ func (s *Set) resume(before record, there map[string]Stored) {
 	}
 }
 
-// before returns the files of the checkpoint in a folder. It refuses a folder with a checkpoint of
-// torch.distributed.checkpoint, which no Set replaces. It also returns the stale files, which a
-// Set that was killed has left, and which no checkpoint in the folder needs. And it marks the shards
-// that an earlier Set with the same Record has completed.
-func (s *Set) before(to Shared, there map[string]Stored) (files, stale []string, err error) {
+// before returns the files of the checkpoint in a folder that the Set replaces. It refuses a folder with a checkpoint
+// of torch.distributed.checkpoint, which no Set replaces. It also returns the stale files,
+// which a Set that was killed has left, and which no checkpoint in the folder needs, and the files of other
+// checkpoints, which stay. And it marks the shards that an earlier Set with the same Record has completed.
+func (s *Set) before(to Shared, there map[string]Stored) (files, stale, others []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if variant.IsMetadata(name) {
-			return nil, nil, fmt.Errorf("%s is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder",
+			return nil, nil, nil, fmt.Errorf("%s is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder",
 				term.Name(to.PathOf(name)))
 		}
 	}
 	before, err := readRecord(to, there)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if stale, err = before.stale(to); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	s.resume(before, there)
-	files, err = earlier(to, there)
-	stale = slices.DeleteFunc(stale, func(name string) bool { return slices.Contains(files, name) })
-	return files, stale, err
+	files, others, err = s.earlier(to, there)
+	stale = slices.DeleteFunc(stale, func(name string) bool { return slices.Contains(files, name) || slices.Contains(others, name) })
+	return files, stale, others, err
 }
 
 // begin writes the record of a Set that replaces files, before the first shard. names maps the
@@ -141,7 +142,7 @@ func (s *Set) begin(to Shared, replaced []string, names map[string]string, there
 		s.left.Old[name] = now[name].Version
 	}
 	for original, name := range names {
-		if _, found := there[name]; !found && !IsEarlier(name) {
+		if _, found := there[name]; !found && name != format.ModelFile {
 			size := int64(-1)
 			if shard := s.Shards[original]; shard.CopyTo != nil {
 				size = shard.Size

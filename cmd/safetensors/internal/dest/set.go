@@ -66,7 +66,9 @@ type Shard struct {
 	Source *Source
 }
 
-// Write writes the shards, then the index, and then removes the files of an earlier checkpoint. No
+// Write writes the shards, then the index, and then removes the files of an earlier checkpoint with the
+// same stem and variant. A checkpoint with another stem, such as consolidated, or of another variant stays.
+// If a reader of the folder would then open that one, Write returns an error before it writes. No
 // new shard replaces an old one, because a reader of the earlier checkpoint, which may itself be
 // the source of the copy, must not find new shards. So if there are several shards, each gets a
 // name with a random number, unless it is a copy whose name is free. If Write fails before the new
@@ -81,22 +83,15 @@ func (s *Set) Write(to Shared) error {
 	if err != nil {
 		return err
 	}
-	earlier, stale, err := s.before(to, there)
+	earlier, stale, others, err := s.before(to, there)
 	if err != nil {
 		return err
 	}
 	replaced := slices.Concat(earlier, stale)
-	if err := s.checkThere(to, there, replaced); err != nil {
+	if err := cmp.Or(s.checkOthers(to, there, replaced), s.checkThere(to, there, replaced)); err != nil {
 		return err
 	}
-	names, save := make(map[string]string), variant.NewSave()
-	for name, shard := range s.Shards {
-		names[name] = name
-		taken := slices.Contains(earlier, name) || shard.CopyTo == nil && len(earlier) > 0
-		if taken && len(s.Shards) > 1 && !shard.There {
-			names[name] = variant.WithSave(name, save)
-		}
-	}
+	names := s.newNames(earlier, others)
 	stay := (s.Sums || s.Record != nil) && len(earlier) == 0
 	if !stay {
 		s.forget(to)
@@ -130,6 +125,20 @@ func (s *Set) Write(to Shared) error {
 		}
 	}
 	return s.end(to, replaced, slices.Collect(maps.Values(names)))
+}
+
+// newNames maps the names of the shards to those that they get in the folder. earlier and others are as before
+// returns them.
+func (s *Set) newNames(earlier, others []string) map[string]string {
+	names, save := make(map[string]string), variant.NewSave()
+	for name, shard := range s.Shards {
+		names[name] = name
+		taken := slices.Contains(earlier, name) || slices.Contains(others, name) || shard.CopyTo == nil && len(earlier) > 0
+		if taken && len(s.Shards) > 1 && !shard.There {
+			names[name] = variant.WithSave(name, save)
+		}
+	}
+	return names
 }
 
 // forget removes the partial files of earlier copies, and makes this Set leave none.
@@ -289,46 +298,6 @@ func remove(to Shared, names []string) {
 	}
 }
 
-// earlier returns the files of the checkpoint in a folder, starting with the files that a reader
-// opens first. It includes shards that belong to no checkpoint only if their names have the digits
-// of a save. A single file with another name than model.safetensors, such as an adapter, is no
-// earlier version of the new checkpoint, and stays.
-func earlier(to Shared, there map[string]Stored) ([]string, error) {
-	var files []string
-	indexed := false
-	for _, name := range slices.Sorted(maps.Keys(there)) {
-		if IsEarlier(name) {
-			files = append(files, name)
-			indexed = indexed || safetensorsFiles.IsIndex(name)
-		}
-	}
-	f, err := to.Open()
-	several := new(variant.Several)
-	switch broken := (*safetensors.FormatError)(nil); {
-	case err == nil:
-		for name := range f.Headers() {
-			if _, numbered := variant.ParseShard(name); indexed || numbered {
-				files = append(files, name)
-			}
-		}
-		f.Close()
-	case errors.As(err, &several) && !slices.ContainsFunc(several.Names, isPartOfSet): // all of them stay
-	case errors.As(err, &several):
-		return nil, fmt.Errorf("the destination holds several models, %s, and none that is to be replaced: write to another folder", several.List)
-	case !errors.As(err, &broken) && !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
-	return files, nil
-}
-
-// IsEarlier reports whether a file belongs to the checkpoint that a Set replaces, judging by its
-// name: the file that a reader opens first, or a shard with the nine digits of a save.
-func IsEarlier(name string) bool {
-	shard, ok := variant.ParseShard(name)
-	return name == format.ModelFile || strings.HasSuffix(name, ".safetensors.index.json") ||
-		ok && shard.Save != "" && shard.Ending == ".safetensors"
-}
-
 // isPartOfSet reports whether a file is an index or a shard, judging by its name.
 func isPartOfSet(name string) bool {
 	_, numbered := variant.ParseShard(name)
@@ -342,7 +311,7 @@ func free(to Shared) error {
 	files, err := to.Files("", false)
 	names := slices.Sorted(maps.Keys(files))
 	for _, name := range names {
-		if _, numbered := variant.ParseShard(name); IsCheckpoint(name) && (numbered || IsEarlier(name)) {
+		if IsCheckpoint(name) && (name == format.ModelFile || isPartOfSet(name)) {
 			return checkAbsent(to.PathOf(name), nil)
 		}
 	}
