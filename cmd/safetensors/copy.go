@@ -211,6 +211,12 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 	if err := w.sideFilesFree(to.folder); err != nil {
 		return nil, err
 	}
+	var stray []string
+	if w.force && !one {
+		if stray, err = w.strayConfigs(to.folder); err != nil {
+			return nil, err
+		}
+	}
 	whole := !one && (to.whole && w.src.Layout != nil || to.folder != nil && (stemOf(w.src) != format.Stem || w.parameters != 0))
 	if whole {
 		err = c.copyFolder(verb, w, to.folder)
@@ -229,10 +235,11 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 	}
 	if !whole { // otherwise copyFolder has already written the files, before the index
 		if err := w.copyFiles(to.folder); err != nil {
-			return nil, fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
+			return nil, dest.WeightsComplete(err)
 		}
 	}
 	c.noteAdapters(w.src.Sources())
+	c.noteStray(to.folder, stray)
 	c.noteLeft(left)
 	c.noteTooLarge(w.tooLarge)
 	return w.written(to.name), nil

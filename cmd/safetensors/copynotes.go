@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -79,6 +84,73 @@ const adapterConfig = "adapter_config.json"
 // adapter_config.json would lack the adapter.
 func hasAdapter(src *source.Checkpoint) bool {
 	return !slices.ContainsFunc(src.Files, func(f storage.File) bool { return variant.Model(path.Base(f.Name)) == format.Stem })
+}
+
+// strayConfigs returns the names of the configs in the folder of the destination that describe how other weights
+// are quantised: those that the copy does not write, and that differ from the configs of the sources.
+func (w *copyJob) strayConfigs(to dest.Shared) (names []string, err error) {
+	if to == nil { // DST is a file
+		return nil, nil
+	}
+	there, err := to.Files("", false)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range quantConfigs {
+		if _, found := there[name]; !found || slices.Contains(w.side, name) {
+			continue
+		}
+		old, err := to.Read(name, dest.MostSmall)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if quantised := quantisationIn(name, old); quantised != "" && !w.hasQuantisation(name, quantised) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// hasQuantisation reports whether a source has a config with this name and this quantisation, and the copy is
+// quantised in the same way.
+func (w *copyJob) hasQuantisation(name, quantised string) bool {
+	return !w.requantizes() && slices.ContainsFunc(w.src.Sources(), func(src *source.Checkpoint) bool {
+		text, err := src.Folder.ReadFile(name)
+		return err == nil && quantisationIn(name, text) == quantised
+	})
+}
+
+// quantisationIn returns the part of a config that describes how weights are quantised, or "" if there is none. For
+// a file that describes nothing else, that is the whole text.
+func quantisationIn(name string, text []byte) string {
+	if name == "quantize_config.json" || name == "quant_config.json" {
+		return string(text)
+	}
+	found, err := quant.FindConfig(func(other string) ([]byte, error) {
+		if other != name {
+			return nil, fs.ErrNotExist
+		}
+		return text, nil
+	})
+	if err != nil || found == nil {
+		return ""
+	}
+	var fields map[string]json.RawMessage
+	var own bytes.Buffer
+	if json.Unmarshal(text, &fields) != nil || json.Compact(&own, fields["quantization_config"]) != nil {
+		return string(text)
+	}
+	return own.String()
+}
+
+// noteStray notes configs that strayConfigs has found.
+func (c *command) noteStray(to dest.Shared, names []string) {
+	for _, name := range names {
+		c.opener.Note(fmt.Sprintf("%s stays, and does not belong to the new weights: it describes how the earlier ones were quantised", term.Name(to.PathOf(name))))
+	}
 }
 
 // noteLeft notes how many small files a copy left behind.

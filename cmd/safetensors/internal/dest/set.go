@@ -113,7 +113,9 @@ func (s *Set) Write(to Shared) error {
 		err = s.write(to, names)
 	}
 	if err == nil && s.CopyFiles != nil {
-		err = s.CopyFiles()
+		if err = s.CopyFiles(); err != nil && s.inPlace(there) {
+			return WeightsComplete(err)
+		}
 	}
 	if err != nil {
 		remove(to, fresh)
@@ -125,6 +127,23 @@ func (s *Set) Write(to Shared) error {
 		}
 	}
 	return s.end(to, replaced, slices.Collect(maps.Values(names)))
+}
+
+// WeightsComplete returns an error from writing the files next to the weights, for the case that the new weights
+// have already replaced the earlier ones.
+func WeightsComplete(err error) error {
+	return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
+}
+
+// inPlace reports whether the Set is a single file without an index that replaces a file of the same name. Then
+// the new weights are already those of the folder when the files next to them are written.
+func (s *Set) inPlace(there map[string]Stored) bool {
+	for name := range s.Shards {
+		if _, found := there[name]; !found {
+			return false
+		}
+	}
+	return s.Index == ""
 }
 
 // newNames maps the names of the shards to those that they get in the folder. earlier and others are as before
