@@ -28,6 +28,7 @@ import (
 type copyJob struct {
 	*copyFlags
 	src      *source.Checkpoint
+	sources  []*source.Checkpoint // src and, if the job merges models, the others
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
 	origin   map[string]string // maps each tensor, except those that --quantize makes, to its name in src
@@ -222,7 +223,12 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 		err = c.copyFolder(verb, w, to.folder)
 	} else if err = unoccupied(to.dst, w.force); err == nil {
 		stop := c.progress(verb, w.read)
-		err = to.dst.Write(w.tensors, w.metadata)
+		err = to.dst.Write(w.tensors, w.metadata, func() error {
+			if err := w.unchanged(); err != nil || to.folder != nil && !one || storage.IsURL(to.name) {
+				return err
+			}
+			return unoccupied(to.dst, w.force) // another process may have created the file in the meantime
+		})
 		stop()
 	}
 	if err != nil {
@@ -245,6 +251,17 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 	return w.written(to.name), nil
 }
 
+// unchanged returns an error if a file of a source has changed since it was opened: then the tensors
+// that were written may be a mixture of two states.
+func (w *copyJob) unchanged() error {
+	for _, src := range w.sources {
+		if err := src.Unchanged(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // openCopy opens the sources of a copy, and lists the files that --with-files copies.
 func (c *command) openCopy(names []string, f *copyFlags) (*copyJob, error) {
 	src, err := c.opener.OpenAll(names)
@@ -260,7 +277,7 @@ func (c *command) openCopy(names []string, f *copyFlags) (*copyJob, error) {
 
 // jobOf returns the job that copies a source. It lists the files that --with-files copies.
 func jobOf(src *source.Checkpoint, f *copyFlags) (w *copyJob, err error) {
-	w = &copyJob{copyFlags: f, src: src}
+	w = &copyJob{copyFlags: f, src: src, sources: []*source.Checkpoint{src}}
 	if f.withFiles && len(src.Sources()) > 1 {
 		return nil, usage("--with-files copies the files of one SRC, and there are several")
 	}

@@ -147,7 +147,7 @@ var contract = []struct {
 		require.NoError(t, to.Put("config.json", []byte("{}")))
 		require.NoError(t, to.Free(), "a config is not a checkpoint")
 		tensors := map[string]safetensors.Tensor{"a": counting(t, 16), "b": counting(t, 5), "c": counting(t, 7)}
-		require.NoError(t, to.Write(tensors, map[string]string{"k": "v"}))
+		require.NoError(t, to.Write(tensors, map[string]string{"k": "v"}, nil))
 		require.Contains(t, d.files(), "model.safetensors.index.json")
 		f, err := to.Open()
 		require.NoError(t, err)

@@ -29,7 +29,7 @@ func (c *command) copyFolder(verb string, w *copyJob, dst dest.Shared) error {
 	set := &dest.Set{
 		Parameters: w.parameters,
 		Shards:     make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force,
-		AtOnce: 2, Unchanged: w.src.Unchanged, // two, because each shard may hold results of computed tensors
+		AtOnce: 2, Unchanged: w.unchanged, // two, because each shard may hold results of computed tensors
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
 	asItIs := !w.made && len(w.planned("with-files", "variant", "key")) == 0
@@ -158,7 +158,7 @@ func (c *command) found(file storage.File, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	there := storage.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
+	there := storage.File{Name: term.Name(path), Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
 		f, _, err := osfile.OpenRegular(path)
 		return c.opener.Meter(f), err
 	}}

@@ -81,11 +81,16 @@ func dataSumOf(file storage.File) (dataSum, error) {
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return dataSum{}, err
 	}
-	if _, err := io.CopyN(io.Discard, r, int64(binary.LittleEndian.Uint64(length[:]))); err != nil { // Open has checked the length
+	header, err := io.CopyN(io.Discard, r, int64(binary.LittleEndian.Uint64(length[:]))) // Open has checked the length
+	if err != nil {
 		return dataSum{}, err
 	}
 	h := sha256.New()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 256<<10)); err != nil {
+	data, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 256<<10))
+	if err == nil {
+		err = file.CheckRead(int64(len(length)) + header + data)
+	}
+	if err != nil {
 		return dataSum{}, err
 	}
 	return dataSum{file.Name, hex.EncodeToString(h.Sum(nil))}, nil

@@ -45,7 +45,11 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 			return err
 		}})
 	}
-	return m, c.work(jobs)
+	err := c.work(jobs)
+	if err == nil && len(names) > 0 {
+		err = src.Unchanged()
+	}
+	return m, err
 }
 
 // hashFiles returns the result of hashFile for each file. If newHash returns nil for a file, the
@@ -64,7 +68,8 @@ func (c *command) hashFiles(files []storage.File, size int64, newHash func(stora
 	return sums, c.work(jobs)
 }
 
-// hashFile returns the sum of a file, or the sums of its pieces of size bytes if size is not 0.
+// hashFile returns the sum of a file, or the sums of its pieces of size bytes if size is not 0. It is
+// an error if the file has changed since the source was opened: the sum may be that of a mixture.
 func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err error) {
 	r, err := file.Open()
 	if err != nil {
@@ -73,9 +78,13 @@ func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err er
 	defer r.Close()
 	buf := make([]byte, min(256<<10, max(file.Size, 512))) // small enough for a processor's cache
 	if size == 0 {
-		_, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, buf)
+		n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, buf)
+		if err == nil {
+			err = file.CheckRead(n)
+		}
 		return [][]byte{h.Sum(nil)}, err
 	}
+	total := int64(0)
 	for err == nil {
 		var n int64
 		h.Reset()
@@ -83,7 +92,11 @@ func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err er
 		if n == 0 {
 			break
 		}
+		total += n
 		sums = append(sums, h.Sum(nil))
+	}
+	if err == nil {
+		err = file.CheckRead(total)
 	}
 	return sums, err
 }

@@ -242,7 +242,7 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 		return err
 	}
 	maps.Copy(tensors, parts)
-	w.src.Tensors, w.made = tensors, true
+	w.src.Tensors, w.made, w.sources = tensors, true, models
 	return nil
 }
 

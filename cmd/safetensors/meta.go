@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -152,7 +151,20 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	if err != nil {
 		return err
 	}
-	return safetensors.WriteFile(name, src.Tensors, metadata)
+	check, unlock := unchangedAlone(src, filepath.Dir(name))
+	defer unlock()
+	return dest.File(name).Write(src.Tensors, metadata, check)
+}
+
+// unchangedAlone returns a check for the moment before a file of a source is replaced in dir. The check
+// locks dir until unlock is called, and returns an error if the source has changed. So of two processes
+// that change the same file at once, the second one finds that it has changed.
+func unchangedAlone(src *source.Checkpoint, dir string) (check func() error, unlock func()) {
+	release := func() {}
+	return func() error {
+		release = dest.LockBriefly(dir)
+		return src.Unchanged()
+	}, func() { release() }
 }
 
 // checkShard returns an error if a shard has something that the source lacks, and that would be

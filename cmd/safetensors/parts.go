@@ -113,7 +113,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		Shards: shards, Index: index, Metadata: w.metadata,
 		Parameters: w.parameters,
 		AtOnce:     4,
-		Unchanged:  func() error { return permanentLocal(w.src.Unchanged()) },
+		Unchanged:  func() error { return permanentLocal(w.unchanged()) },
 		CopyFiles:  func() error { return w.copyFiles(dst) },
 		Begin: func(size int64) {
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))

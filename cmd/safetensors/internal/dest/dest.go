@@ -32,8 +32,11 @@ type Destination interface {
 	// Free returns an error if writing a checkpoint would replace a file.
 	Free() error
 
-	// Write writes a checkpoint. If it fails, the destination has no new file.
-	Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error
+	// Write writes a checkpoint. If last is not nil, Write calls it after all bytes of a file are
+	// written, and before a reader can open the new checkpoint. It may call last several times. If last
+	// returns an error, Write fails. If Write fails, the destination has no new file; only standard
+	// output has the bytes that were written before.
+	Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error
 }
 
 // A UsageError is the error for an invalid destination.
@@ -137,8 +140,27 @@ type stream struct{ w io.Writer }
 
 func (s stream) Free() error { return nil }
 
-func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return safetensors.Write(s.w, tensors, metadata)
+func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	return calling(last, func(w io.Writer) error { return safetensors.Write(w, tensors, metadata) })(s.w)
+}
+
+// calling returns a func that calls write, and then last, if it is not nil.
+func calling(last func() error, write func(io.Writer) error) func(io.Writer) error {
+	return func(w io.Writer) error {
+		err := write(w)
+		if err == nil && last != nil {
+			err = last()
+		}
+		return err
+	}
+}
+
+// guard registers last as the check of a save that the caller starts next: see osfile.Guard. last may be nil.
+func guard(name string, last func() error) (release func()) {
+	if last == nil {
+		return func() {}
+	}
+	return osfile.Guard(name, last)
 }
 
 // A single writes one file.
@@ -167,15 +189,16 @@ func checkAbsent(name string, err error) error {
 	return ignoreAbsent(err)
 }
 
-func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	if s.format == format.Safetensors { // safetensors.WriteFile is faster than format.Write, because it uses several goroutines
 		name, err := Replaced(s.name)
 		if err != nil {
 			return err
 		}
+		defer guard(name, last)()
 		return safetensors.Saver{Align: s.align}.WriteFile(name, tensors, metadata)
 	}
-	return WriteFile(s.name, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) })
+	return WriteFile(s.name, calling(last, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) }))
 }
 
 // WriteFile calls write to write a new file, which gets its name only when it is complete and
@@ -227,6 +250,9 @@ func rename(temp, name string) error {
 	return osfile.Named(name, func() error { return osfile.Rename(temp, name) })
 }
 
+// File returns the safetensors file called name as a destination.
+func File(name string) Destination { return single{name: name, format: format.Safetensors} }
+
 // A folder is a folder of this machine with one file, or with several shards and their index.
 type folder struct {
 	name     string
@@ -247,7 +273,7 @@ func IsCheckpoint(name string) bool {
 
 // Write uses WriteShards for the temporary files and the commit. It removes the files of an earlier
 // checkpoint as a Set does, because WriteShards does not recognize all of them by their names.
-func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	s := &Set{}
 	there, err := s.files(f)
 	if err != nil {
@@ -259,7 +285,9 @@ func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	}
 	replaced := slices.Concat(earlier, stale)
 	if err = s.begin(f, replaced, nil, there); err == nil {
+		release := guard(f.name, last)
 		err = safetensors.Saver{Align: f.align}.WriteShards(f.name, tensors, metadata, f.maxBytes)
+		release()
 	}
 	if err != nil {
 		if _, found := there[recordName]; !found {

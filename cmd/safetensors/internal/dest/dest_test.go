@@ -105,28 +105,28 @@ func TestFolder(t *testing.T) {
 			list := func() []string { return slices.Sorted(maps.Keys(must(d.Files("", false)))) }
 			one := checkpoint("a", "b", "c")
 			for n := range int64(3) {
-				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken, "%d", n)
+				require.ErrorIs(t, d.Write(failingAfter(one, n), nil, nil), errBroken, "%d", n)
 				require.Empty(t, list(), "nothing is left over")
 			}
 			require.NoError(t, d.Free())
 
-			require.NoError(t, d.Write(one, nil))
+			require.NoError(t, d.Write(one, nil, nil))
 			first := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
 			require.Equal(t, first, list())
 			require.ErrorContains(t, d.Free(), first[0]+" exists; --force replaces it")
 
 			for n := range int64(3) {
-				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken)
+				require.ErrorIs(t, d.Write(failingAfter(one, n), nil, nil), errBroken)
 				require.Equal(t, first, list())
 			}
-			require.NoError(t, d.Write(checkpoint("a", "b", "c", "d", "e"), nil))
+			require.NoError(t, d.Write(checkpoint("a", "b", "c", "d", "e"), nil, nil))
 			require.Regexp(t, shardsOfThree, strings.Join(list(), " "))
-			require.NoError(t, d.Write(checkpoint("a"), nil))
+			require.NoError(t, d.Write(checkpoint("a"), nil, nil))
 			require.Equal(t, []string{"model.safetensors"}, list())
-			require.NoError(t, d.Write(one, nil))
+			require.NoError(t, d.Write(one, nil, nil))
 			require.Regexp(t, shardsOfTwo, strings.Join(list(), " "))
 			last := list()
-			require.NoError(t, d.Write(one, nil))
+			require.NoError(t, d.Write(one, nil, nil))
 			require.Regexp(t, shardsOfTwo, strings.Join(list(), " "))
 			require.Equal(t, last[len(last)-1:], intersection(last, list()), "only the index keeps its name")
 		})
@@ -144,10 +144,10 @@ func TestObject(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			one := checkpoint("a", "b", "c")
 			for n := range int64(3) {
-				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken)
+				require.ErrorIs(t, d.Write(failingAfter(one, n), nil, nil), errBroken)
 				require.NoError(t, d.Free())
 			}
-			require.NoError(t, d.Write(one, nil))
+			require.NoError(t, d.Write(one, nil, nil))
 			require.ErrorContains(t, d.Free(), " exists; ")
 		})
 	}
@@ -209,7 +209,7 @@ func TestWithin(t *testing.T) {
 	} {
 		d, err := Within(t.Context(), dir, file, io.Discard)
 		require.NoError(t, err)
-		require.NoError(t, d.Write(checkpoint("x"), nil))
+		require.NoError(t, d.Write(checkpoint("x"), nil, nil))
 		require.NoError(t, os.Remove(filepath.Join(dir, want)), file)
 	}
 }
@@ -313,13 +313,13 @@ func TestReplaced(t *testing.T) {
 	} {
 		_, err := Replaced(at(name))
 		require.ErrorContains(t, err, want)
-		require.EqualError(t, single{name: at(name), format: format.Safetensors}.Write(checkpoint("x"), nil), err.Error())
-		require.EqualError(t, single{name: at(name), format: format.ByName("x.npz")}.Write(checkpoint("x"), nil), err.Error())
+		require.EqualError(t, single{name: at(name), format: format.Safetensors}.Write(checkpoint("x"), nil, nil), err.Error())
+		require.EqualError(t, single{name: at(name), format: format.ByName("x.npz")}.Write(checkpoint("x"), nil, nil), err.Error())
 		require.EqualError(t, WriteFile(at(name), Writing(nil)), err.Error())
 	}
 	require.NoError(t, WriteFile(at("to link"), Writing([]byte("new"))))
 	require.Equal(t, "new", string(must(os.ReadFile(at("file")))))
-	require.NoError(t, single{name: at("to file"), format: format.Safetensors}.Write(checkpoint("x"), nil))
+	require.NoError(t, single{name: at("to file"), format: format.Safetensors}.Write(checkpoint("x"), nil, nil))
 	require.NotEqual(t, "new", string(must(os.ReadFile(at("file")))))
 	require.True(t, must(os.Lstat(at("to file"))).Mode()&fs.ModeSymlink != 0)
 	require.Len(t, must(os.ReadDir(dir)), 8, "no temporary file stays")
@@ -328,13 +328,13 @@ func TestReplaced(t *testing.T) {
 // TestEarlierShards: the shards that an index names are replaced with it, whatever their names are; a file that no index names stays.
 func TestEarlierShards(t *testing.T) {
 	to := folder{name: t.TempDir(), maxBytes: 16}
-	require.NoError(t, to.Write(checkpoint("a", "b", "c"), nil))
+	require.NoError(t, to.Write(checkpoint("a", "b", "c"), nil, nil))
 	for i, name := range []string{"first.safetensors", "second.safetensors"} {
 		require.NoError(t, os.Rename(to.PathOf([]string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}[i]), to.PathOf(name)))
 	}
 	require.NoError(t, to.Put("model.safetensors.index.json", []byte(`{"weight_map":{"a":"first.safetensors","b":"first.safetensors","c":"second.safetensors"}}`)))
 	require.NoError(t, safetensors.WriteFile(to.PathOf("adapter.safetensors"), checkpoint("x"), nil))
-	require.NoError(t, to.Write(checkpoint("y"), nil))
+	require.NoError(t, to.Write(checkpoint("y"), nil, nil))
 	require.Equal(t, []string{"adapter.safetensors", "model.safetensors"}, slices.Sorted(maps.Keys(must(to.Files("", false)))))
 
 	require.Error(t, writeCopy(filepath.Join(to.name, "none", "x"), func(io.Writer) error { return nil }), "the folder is missing")

@@ -41,7 +41,7 @@ func TestOtherStems(t *testing.T) {
 				require.Contains(t, maps.Collect(f.Tensors()), "x")
 				require.NoError(t, f.Close())
 			}
-			require.NoError(t, d.Write(checkpoint("v", "w", "x"), nil))
+			require.NoError(t, d.Write(checkpoint("v", "w", "x"), nil, nil))
 			require.Equal(t, other, list("consolidated"), "Write has the same rule")
 			require.Len(t, list("model"), 3)
 

@@ -110,7 +110,7 @@ func TestEveryOperation(t *testing.T) {
 	copies := func(names ...string) func(*testing.T) *Set {
 		return func(t *testing.T) *Set {
 			from := folder{name: t.TempDir(), maxBytes: 16}
-			require.NoError(t, from.Write(checkpoint(names...), nil))
+			require.NoError(t, from.Write(checkpoint(names...), nil, nil))
 			return copiesOf(t, from)
 		}
 	}
@@ -136,7 +136,7 @@ func TestEveryOperation(t *testing.T) {
 			for at := 1; ; at++ {
 				to := folder{name: t.TempDir(), maxBytes: 16}
 				if c.old != nil {
-					require.NoError(t, to.Write(checkpoint(c.old...), nil))
+					require.NoError(t, to.Write(checkpoint(c.old...), nil, nil))
 				}
 				before := contents(t, to)
 				set := func() *Set {

@@ -20,8 +20,8 @@ type object struct {
 
 func (o object) Free() error { return checkAbsent(o.b.URL(o.key), o.b.Head(o.key)) }
 
-func (o object) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return o.b.Write(o.key, numbers.Bytes(tensors), func(w io.Writer) error { return o.write(w, tensors, metadata) })
+func (o object) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	return o.b.Write(o.key, numbers.Bytes(tensors), calling(last, func(w io.Writer) error { return o.write(w, tensors, metadata) }))
 }
 
 // An objects is a Destination that is a folder in a bucket.
@@ -41,8 +41,8 @@ func (o objects) Free() error { return free(o) }
 // Lock does nothing, because buckets have no locks.
 func (o objects) Lock(bool) (unlock func(), err error) { return func() {}, nil }
 
-func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	set := &Set{Metadata: metadata, Force: true}
+func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	set := &Set{Metadata: metadata, Force: true, Unchanged: last}
 	set.Shards, set.Index = Split(tensors, o.maxBytes, format.Stem)
 	return set.Write(o)
 }
@@ -94,13 +94,7 @@ func (o objects) WriteShard(name string, s Shard, metadata map[string]string, la
 		s.Size = numbers.Bytes(s.Tensors)
 		s.CopyTo = func(w io.Writer) error { return safetensors.Write(w, s.Tensors, metadata) }
 	}
-	return o.b.Write(key, s.Size, func(w io.Writer) error {
-		err := s.CopyTo(w)
-		if err == nil && last != nil {
-			err = last()
-		}
-		return err
-	})
+	return o.b.Write(key, s.Size, calling(last, s.CopyTo))
 }
 
 func (o objects) Open() (*safetensors.File, error) {

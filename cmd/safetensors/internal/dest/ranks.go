@@ -45,7 +45,7 @@ func (r ranks) Lock(bool) (unlock func(), err error) { return func() {}, nil }
 
 // Write writes to another folder, and renames it to this one when it is complete. This folder must
 // be empty, because readers of such a checkpoint take all files in its folder for parts of it.
-func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
+func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) (err error) {
 	entries, err := os.ReadDir(r.name)
 	if err = ignoreAbsent(err); err == nil && len(entries) > 0 {
 		err = errors.New("is not empty, and the files of ranks need a folder of their own")
@@ -72,6 +72,11 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 			return err
 		}
 		if err := dcp.WriteFile(filepath.Join(temp, dcp.FileName(rank)), pieces, metadata); err != nil {
+			return err
+		}
+	}
+	if last != nil {
+		if err := last(); err != nil {
 			return err
 		}
 	}

@@ -61,12 +61,12 @@ func TestRanksFail(t *testing.T) {
 	dir := t.TempDir()
 	d := must(ParseRanks(filepath.Join(dir, "x"), 2))
 	for n := range int64(3) {
-		require.ErrorIs(t, d.Write(failingAfter(checkpoint("a", "b", "c"), n), nil), errBroken)
+		require.ErrorIs(t, d.Write(failingAfter(checkpoint("a", "b", "c"), n), nil, nil), errBroken)
 		require.Empty(t, must(os.ReadDir(dir)))
 	}
-	require.NoError(t, d.Write(checkpoint("a", "b", "c"), nil))
-	require.ErrorContains(t, d.Write(checkpoint("a"), nil), "is not empty")
-	require.NoError(t, errors.Join(os.RemoveAll(filepath.Join(dir, "x")), d.Write(checkpoint("a"), nil)))
+	require.NoError(t, d.Write(checkpoint("a", "b", "c"), nil, nil))
+	require.ErrorContains(t, d.Write(checkpoint("a"), nil, nil), "is not empty")
+	require.NoError(t, errors.Join(os.RemoveAll(filepath.Join(dir, "x")), d.Write(checkpoint("a"), nil, nil)))
 }
 
 // A keeping folder cannot remove the single file of the checkpoint that it has.
@@ -110,9 +110,9 @@ func TestReplacedFileStays(t *testing.T) {
 // new files with tensors are not known.
 func TestNewInRecord(t *testing.T) {
 	from := folder{name: t.TempDir(), maxBytes: 16}
-	require.NoError(t, from.Write(checkpoint("x", "y", "z"), nil))
+	require.NoError(t, from.Write(checkpoint("x", "y", "z"), nil, nil))
 	to := folder{name: t.TempDir()}
-	require.NoError(t, to.Write(checkpoint("a"), nil))
+	require.NoError(t, to.Write(checkpoint("a"), nil, nil))
 	for _, s := range []*Set{copiesOf(t, from), {Shards: map[string]Shard{"x.safetensors": {Tensors: checkpoint("x")}}}} {
 		names, want := make(map[string]string), make(map[string]int64)
 		for name, shard := range s.Shards {
@@ -136,7 +136,7 @@ func TestBesideDistributed(t *testing.T) {
 	to := folder{name: t.TempDir()}
 	require.NoError(t, to.Put(".metadata", nil))
 	const want = ".metadata is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder"
-	require.ErrorContains(t, to.Write(checkpoint("a"), nil), want)
+	require.ErrorContains(t, to.Write(checkpoint("a"), nil, nil), want)
 	require.ErrorContains(t, (&Set{Shards: map[string]Shard{"model.safetensors": {Tensors: checkpoint("a")}}, Force: true}).Write(to), want)
 	require.Equal(t, []string{".metadata"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
 }

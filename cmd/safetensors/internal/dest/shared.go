@@ -109,6 +109,19 @@ func (f folder) Lock(together bool) (unlock func(), err error) {
 	return release, nil
 }
 
+// LockBriefly locks a folder for the moment in which a file in it is checked and replaced, and
+// excludes all others that lock the folder until unlock is called. It waits five seconds for a lock of
+// another process. After that it locks nothing: a long copy into the folder need not prevent a change
+// of another file, and the caller still checks the file.
+func LockBriefly(dir string) (unlock func()) {
+	release, ok := osfile.Hold(dir)
+	for i := 1; !ok && i < lockTries; i++ {
+		time.Sleep(100 * time.Millisecond)
+		release, ok = osfile.Hold(dir)
+	}
+	return release
+}
+
 // SweepAlone sweeps a folder, unless another process is writing to it.
 func SweepAlone(to Shared) {
 	if unlock, err := to.Lock(false); err == nil {

@@ -60,9 +60,9 @@ func (m made) Free() error {
 	return checkAbsent(m.name, err)
 }
 
-func (m made) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+func (m made) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	if err := osfile.MkdirAll(filepath.Dir(m.name)); err != nil {
 		return err
 	}
-	return m.single.Write(tensors, metadata)
+	return m.single.Write(tensors, metadata, last)
 }

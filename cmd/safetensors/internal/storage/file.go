@@ -70,10 +70,22 @@ func (f File) Unchanged() error {
 		return nil
 	}
 	info, err := os.Stat(f.Path)
-	if err == nil && (info.Size() != f.Size || tagOf(info) != f.Tag) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%s %w: it was removed", f.Name, errChanged)
+	case err == nil && (info.Size() != f.Size || f.Tag != "" && tagOf(info) != f.Tag):
 		err = fmt.Errorf("%s %w", f.Name, errChanged)
 	}
 	return err
+}
+
+// CheckRead returns an error if n, the number of bytes that were read of the whole file, is not its
+// size, or if the file has changed since it was described: then the bytes may be a mixture.
+func (f File) CheckRead(n int64) error {
+	if f.Size >= 0 && n != f.Size {
+		return fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, n, f.Size)
+	}
+	return f.Unchanged()
 }
 
 // CopyTo writes the whole file to w. It is an error if the file has changed since the source was
