@@ -23,6 +23,12 @@ type Saver struct {
 	// Align is. 0 means 8, as the reference implementation writes files; smaller values have the
 	// same effect.
 	Align int
+
+	// Check, if it is not nil, is called once all bytes of the new files are written and flushed, and
+	// before the first of them gets its name. If it returns an error, the save fails with that error, and
+	// leaves what was there before. A program whose tensors come from a file that others may change can
+	// check here whether that file is still the one that it opened.
+	Check func() error
 }
 
 // settings checks the settings and returns them in the form of package osfile. The tag becomes a
@@ -34,5 +40,5 @@ func (s Saver) settings(tag string) (osfile.Settings, error) {
 	case s.Mode&^fs.ModePerm != 0:
 		return osfile.Settings{}, fmt.Errorf("the mode %#o has more than permissions", uint32(s.Mode))
 	}
-	return osfile.Settings{Tag: tag, Mode: s.Mode}, nil
+	return osfile.Settings{Tag: tag, Mode: s.Mode, Check: s.Check}, nil
 }

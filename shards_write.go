@@ -288,6 +288,9 @@ func (s *shardSet) commit() error {
 		return err
 	}
 	defer dir.Close()
+	if err := s.settings.Ready(); err != nil {
+		return err
+	}
 	if err := s.replace(dir, slices.Contains(stale, modelFile)); err != nil {
 		for _, f := range s.files {
 			f.TakeBack()

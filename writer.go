@@ -21,8 +21,9 @@ type Writer struct {
 	current *tensorWriter
 	err     error
 
-	file *osfile.Atomic // the file of Create, otherwise nil
-	buf  *bufio.Writer  // buffer in front of file, and also the value of w; nil if there is no file
+	file  *osfile.Atomic // the file of Create, otherwise nil
+	ready func() error   // must succeed before file gets its name
+	buf   *bufio.Writer  // buffer in front of file, and also the value of w; nil if there is no file
 }
 
 // NewWriter writes the header of a file to w and returns a Writer for the data, in the order of
@@ -59,7 +60,7 @@ func (s Saver) create(name string, h *Header) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{names: h.names(), bounds: bounds, file: f}
+	w := &Writer{names: h.names(), bounds: bounds, file: f, ready: settings.Ready}
 	w.buf = bufio.NewWriterSize(io.NewOffsetWriter(f, 0), mem.BufferSize)
 	w.w = w.buf
 	if err = f.Reserve(int64(len(header)) + bounds[len(bounds)-1]); err == nil {
@@ -148,6 +149,9 @@ func (w *Writer) Close() error {
 		err := w.buf.Flush()
 		if err == nil {
 			err = w.file.Finish()
+		}
+		if err == nil {
+			err = w.ready()
 		}
 		if err == nil {
 			err = w.file.Commit()

@@ -2,6 +2,7 @@ package apitest_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -153,5 +154,44 @@ func TestSaverMode(t *testing.T) {
 				require.Equal(t, want, must(os.Stat(last)).Mode(), "%s %o over %o", what, mode, old)
 			}
 		}
+	}
+}
+
+// TestSaverCheck: a save whose Check fails leaves the old files, and nothing else. Check is called once, while the old
+// files are still there.
+func TestSaverCheck(t *testing.T) {
+	files := func(dir string) map[string]string {
+		all := make(map[string]string)
+		require.NoError(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				all[name] = string(must(os.ReadFile(name)))
+			}
+			return err
+		}))
+		return all
+	}
+	changed := errors.New("changed")
+	for what, write := range saves {
+		dir, calls := t.TempDir(), 0
+		must(write(Saver{}, dir, map[string]Tensor{"a": must(NewTensor(U8, []int{1}, []byte{1})), "b": must(NewTensor(U8, []int{1}, []byte{1}))}))
+		before := files(dir)
+		tensors := map[string]Tensor{"a": must(NewTensor(U8, []int{1}, []byte{2})), "b": must(NewTensor(U8, []int{1}, []byte{2}))}
+		result := changed
+		check := func() error {
+			calls++
+			now := files(dir)
+			for name, text := range before {
+				require.Equal(t, text, now[name], what)
+			}
+			return result
+		}
+		_, err := write(Saver{Check: check}, dir, tensors)
+		require.ErrorIs(t, err, changed, what)
+		require.Equal(t, 1, calls, what)
+		require.Equal(t, before, files(dir), what)
+		result = nil
+		must(write(Saver{Check: check}, dir, tensors))
+		require.Equal(t, 2, calls, what)
+		require.NotEqual(t, before, files(dir), what)
 	}
 }

@@ -40,7 +40,7 @@ func TestBesideDistributed(t *testing.T) {
 	require.NotEmpty(t, part)
 	for want, model := range map[string]map[string]safetensors.Tensor{
 		" ": part,
-		"": tensors, "its data differ": with(map[string]safetensors.Tensor{name: zeros(tensors[name])}),
+		"":  tensors, "its data differ": with(map[string]safetensors.Tensor{name: zeros(tensors[name])}),
 		"only the second has it": with(map[string]safetensors.Tensor{"more": tensors[name]}),
 	} {
 		dir := t.TempDir()

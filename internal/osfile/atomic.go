@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -71,6 +70,17 @@ type Settings struct {
 	// that replaces another one gets. 0 means 0666, and no limit for a file that replaces another
 	// one.
 	Mode fs.FileMode
+
+	// Check, if it is not nil, is called by Ready.
+	Check func() error
+}
+
+// Ready reports whether finished files may get their names: it returns the error of Check.
+func (s Settings) Ready() error {
+	if s.Check == nil {
+		return nil
+	}
+	return s.Check()
 }
 
 // Create is like the func Create, but uses the settings s.
@@ -87,6 +97,9 @@ func (s Settings) Save(name string, write func(*Atomic) error) error {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	if err := a.Finish(); err != nil {
+		return err
+	}
+	if err := s.Ready(); err != nil {
 		return err
 	}
 	return a.Commit()
@@ -250,37 +263,8 @@ func (a *Atomic) sync() error { return a.fail("sync", unlessMissing(a.file.Sync(
 // Commit gives the finished file its name and flushes the folder, as Named does.
 func (a *Atomic) Commit() error { return Named(a.name, a.Rename) }
 
-// guards maps the cleaned names of files and folders to the funcs passed to Guard.
-var guards sync.Map
-
-// Guard registers a check of a save that its caller starts next. name is the name of the file to be
-// saved, or the folder of the files. When all files are flushed, the first Rename to name, or to a
-// file in the folder, calls check before it gives the file its name. If check returns an error,
-// Rename returns it, and the file does not get its name. The caller must call release after the save.
-// One process must not guard the same name twice at once.
-func Guard(name string, check func() error) (release func()) {
-	name = filepath.Clean(name)
-	guards.Store(name, check)
-	return func() { guards.Delete(name) }
-}
-
-// guarded calls the funcs that are registered for a file or its folder, each only once.
-func guarded(name string) error {
-	for _, key := range []string{filepath.Clean(name), filepath.Dir(name)} {
-		if check, ok := guards.LoadAndDelete(key); ok {
-			if err := check.(func() error)(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// Rename gives the finished file its name, unless a check that was registered with Guard fails.
+// Rename gives the finished file its name.
 func (a *Atomic) Rename() error {
-	if err := guarded(a.name); err != nil {
-		return err
-	}
 	if a.temp == "" {
 		if err := a.link(); err != nil {
 			return err

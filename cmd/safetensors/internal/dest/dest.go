@@ -155,14 +155,6 @@ func calling(last func() error, write func(io.Writer) error) func(io.Writer) err
 	}
 }
 
-// guard registers last as the check of a save that the caller starts next: see osfile.Guard. last may be nil.
-func guard(name string, last func() error) (release func()) {
-	if last == nil {
-		return func() {}
-	}
-	return osfile.Guard(name, last)
-}
-
 // A single writes one file.
 type single struct {
 	name   string
@@ -195,8 +187,7 @@ func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string
 		if err != nil {
 			return err
 		}
-		defer guard(name, last)()
-		return safetensors.Saver{Align: s.align}.WriteFile(name, tensors, metadata)
+		return safetensors.Saver{Align: s.align, Check: last}.WriteFile(name, tensors, metadata)
 	}
 	return WriteFile(s.name, calling(last, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) }))
 }
@@ -285,9 +276,7 @@ func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	}
 	replaced := slices.Concat(earlier, stale)
 	if err = s.begin(f, replaced, nil, there); err == nil {
-		release := guard(f.name, last)
-		err = safetensors.Saver{Align: f.align}.WriteShards(f.name, tensors, metadata, f.maxBytes)
-		release()
+		err = safetensors.Saver{Align: f.align, Check: last}.WriteShards(f.name, tensors, metadata, f.maxBytes)
 	}
 	if err != nil {
 		if _, found := there[recordName]; !found {
