@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/spf13/cobra"
 )
 
@@ -334,6 +336,9 @@ func (w *copyJob) addAdapters(adapters []*source.Checkpoint) (map[string]safeten
 	for _, adapter := range adapters {
 		got, err := addAdapter(tensors, adapter)
 		if err == nil {
+			err = w.checkTying(got.Untied, adapter)
+		}
+		if err == nil {
 			err = w.resize(got)
 		}
 		if err != nil {
@@ -361,6 +366,61 @@ func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoin
 	}
 	return got, err
 }
+
+// checkTying returns an error if an adapter replaces embeddings to which a head is tied that the source does not store. peft
+// leaves such a head as it was, but a copy with the new embeddings alone has a new head, too.
+func (w *copyJob) checkTying(embeddings string, adapter *source.Checkpoint) error {
+	if embeddings == "" {
+		return nil
+	}
+	if !slices.Contains(slices.Collect(maps.Values(aliasesOf(w.src))), embeddings) {
+		task, err := adapter.Folder.ReadFile("adapter_config.json")
+		if err != nil {
+			return err
+		}
+		config, err := w.src.Folder.ReadFile("config.json")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if headless(config, task) {
+			return nil
+		}
+	}
+	return fmt.Errorf("it replaces %q, and the base does not store the head that is tied to it: peft leaves that head as it was, so that the model needs "+
+		"a head of its own, as merge_and_unload of peft makes it; to change the head, too, set ensure_weight_tying in adapter_config.json", embeddings)
+}
+
+// headless reports whether the config of a model, or that of an adapter for it, specifies that there is no head which is tied
+// to the embeddings and not stored: by the class of the model, by the task, or by tie_word_embeddings. A config that names no
+// class and no type is one of no library, and ties nothing unless it has tie_word_embeddings.
+func headless(config, adapter []byte) bool {
+	var model struct {
+		Architectures []string `json:"architectures"`
+		Type          string   `json:"model_type"`
+	}
+	var task struct {
+		Type string `json:"task_type"`
+	}
+	_, _ = json.Unmarshal(config, &model), json.Unmarshal(adapter, &task) // without these keys, there may be a head
+	ofHead := func(end string) bool { return strings.HasSuffix(model.Architectures[0], end) }
+	if len(model.Architectures) > 0 && !slices.ContainsFunc(headClasses, ofHead) {
+		return true
+	}
+	if slices.Contains([]string{"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS", "FEATURE_EXTRACTION"}, task.Type) {
+		return true
+	}
+	tied, untied := false, false
+	_, _ = modelconfig.Change(config, nil, func(fields map[string]json.RawMessage) (bool, error) {
+		value := string(fields["tie_word_embeddings"])
+		tied, untied = tied || value == "true", untied || value == "false"
+		return false, nil
+	})
+	named := len(config) == 0 || model.Type != "" || len(model.Architectures) > 0 || task.Type != ""
+	return (untied || !named) && !tied
+}
+
+// headClasses are the ends of the names of classes of transformers that have a head of the size of the vocabulary.
+var headClasses = []string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}
 
 // vocabulary matches the names of the tensors that have a row for each token.
 var vocabulary = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)

@@ -103,6 +103,7 @@ func TestScripts(t *testing.T) {
 var preparations = map[string]func(t *testing.T, dir string) []string{
 	"sign.txt":  func(t *testing.T, dir string) []string { writeModel(t, dir); return nil },
 	"hub.txt":   prepareHub,
+	"merge.txt": prepareTied,
 	"words.txt": prepareWords, "everyday.txt": prepareWords,
 	"ranks.txt": prepareRanks,
 	"folders.txt": func(t *testing.T, dir string) []string {
@@ -110,6 +111,20 @@ var preparations = map[string]func(t *testing.T, dir string) []string{
 		writeFolder(t, filepath.Join(dir, "other"), 7)
 		return nil
 	},
+}
+
+// prepareTied writes a model whose head is tied to its embeddings, and an adapter that replaces these.
+func prepareTied(t *testing.T, dir string) []string {
+	const embeddings = "model.embed_tokens.weight"
+	write(t, filepath.Join(dir, "head/config.json"), `{"architectures":["LlamaForCausalLM"],"tie_word_embeddings":true}`)
+	write(t, filepath.Join(dir, "saved/adapter_config.json"), `{"modules_to_save":["embed_tokens"]}`)
+	for folder, tensors := range map[string]map[string]safetensors.Tensor{
+		"head/model.safetensors":          {embeddings: counting(t, 3, 2)},
+		"saved/adapter_model.safetensors": {"base_model.model." + embeddings: floats(t, []int{3, 2}, 9, 8, 7, 6, 5, 4)},
+	} {
+		require.NoError(t, safetensors.WriteFile(filepath.Join(dir, folder), tensors, nil))
+	}
+	return nil
 }
 
 // consoleBlock is a block of commands in a page.

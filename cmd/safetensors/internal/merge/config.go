@@ -23,6 +23,8 @@ type config struct {
 	FanInFanOut  bool            `json:"fan_in_fan_out"` // whether the weights of the base have the shape [in, out]
 	Parameters   []string        `json:"target_parameters"`
 	Tokens       tokenIndices    `json:"trainable_token_indices"`
+	Saved        json.RawMessage `json:"modules_to_save"`     // a list of ends of names of modules, read by saves
+	Tying        bool            `json:"ensure_weight_tying"` // whether peft also replaces the tensors that are tied to the modules to save
 
 	alphas, ranks []modulePattern // patterns in the order of the file; the first that matches counts
 }

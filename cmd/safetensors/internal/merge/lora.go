@@ -37,7 +37,11 @@ func LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, c.addModules(r, rest)
+	if err := c.addModules(r, rest); err != nil {
+		return nil, err
+	}
+	r.Untied, err = c.untied(base, adapter, r.Tensors)
+	return r, err
 }
 
 // dialects are the kinds of adapters that peft does not write. They are recognized by the names of
@@ -78,6 +82,10 @@ type Adapted struct {
 	// Rows has the number of rows before and after, by name, for each tensor that the adapter
 	// replaces with one that has more or fewer rows: the embeddings of another vocabulary.
 	Rows map[string][2]int
+
+	// Untied is the name of the embeddings, or "", if the adapter replaces them as a module to save, and
+	// neither the adapter nor the base has a head. peft leaves a head that is tied to them as it was.
+	Untied string
 }
 
 // addModules adds the updates of an adapter to the modules of the base. It replaces the tensors of

@@ -75,6 +75,49 @@ func dropTied(adapter checkpoint, name string, head safetensors.Tensor) error {
 	return nil
 }
 
+// otherHeads matches further names that a head may have if its shape is that of the embeddings.
+var otherHeads = lazyregexp.New(`(^|\.)(generator_lm_head|proj_out|output|head|vocab_projector|decoder)\.weight$`)
+
+// untied returns the name of the embeddings that an adapter unties from a head that is not stored, or "". The adapter
+// changes base into merged.
+func (c *config) untied(base, adapter, merged checkpoint) (string, error) {
+	for name := range adapter {
+		if heads().MatchString(partOf(strings.Replace(name, ".modules_to_save.", ".", 1)).target) {
+			return "", nil
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(base)) {
+		if !embeddings().MatchString(name) || c.Tying || !c.saves(strings.TrimSuffix(name, ".weight")) || hasHead(base, base[name]) {
+			continue
+		}
+		same, err := Equal(base[name], merged[name])
+		if err != nil {
+			return "", fmt.Errorf("tensor %q: %w", name, err)
+		}
+		if !same {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// saves reports whether a module is one of the modules to save. peft compares the ends of names.
+func (c *config) saves(module string) bool {
+	var ends []string
+	_ = json.Unmarshal(c.Saved, &ends) // without a list, there are no modules to save
+	return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(module, end) })
+}
+
+// hasHead reports whether a base stores a head next to an embedding.
+func hasHead(base checkpoint, embedding safetensors.Tensor) bool {
+	for name, t := range base {
+		if heads().MatchString(name) || otherHeads().MatchString(name) && slices.Equal(t.Shape(), embedding.Shape()) {
+			return true
+		}
+	}
+	return false
+}
+
 // tiedHint returns a hint for an adapter of a head that the base does not store, or "".
 func tiedHint(base checkpoint, target string) string {
 	for name := range base {

@@ -78,6 +78,33 @@ func TestLoRATokens(t *testing.T) {
 	require.Equal(t, []float64{1, 2, 5}, firstColumn(t, got.Tensors[embedding]))
 }
 
+// TestLoRAUntied: only whole embeddings that are modules to save are untied from a head, which neither the base nor the
+// adapter stores, and only if they change.
+func TestLoRAUntied(t *testing.T) {
+	const at, saved = "base_model.model.", `{"modules_to_save":["tokens"]}`
+	trained := matrix(5, 6)
+	for _, c := range []struct {
+		base, adapter checkpoint
+		config, want  string
+	}{
+		{checkpoint{embedding: matrix(1, 2)}, checkpoint{at + embedding: trained}, saved, embedding},
+		{checkpoint{embedding: matrix(1, 2)}, checkpoint{at + "model.embed_tokens.modules_to_save.weight": trained}, saved, embedding},
+		{checkpoint{embedding: matrix(1, 2)}, checkpoint{at + embedding: trained, at + head: trained}, saved, ""},
+		{checkpoint{embedding: matrix(1, 2)}, checkpoint{at + embedding: trained}, `{"modules_to_save":["tokens"],"ensure_weight_tying":true}`, ""},
+		{checkpoint{embedding: matrix(1, 2)}, checkpoint{at + embedding: trained}, `{"modules_to_save":["embed"]}`, ""},
+		{checkpoint{embedding: matrix(1, 2)}, checkpoint{at + embedding: trained}, `{"modules_to_save":null}`, ""},
+		{checkpoint{embedding: trained}, checkpoint{at + embedding: trained}, saved, ""},
+		{checkpoint{embedding: matrix(1, 2), head: matrix(3, 4)}, checkpoint{at + embedding: trained}, saved, ""},
+		{checkpoint{embedding: matrix(1, 2), "cls.predictions.decoder.weight": matrix(3, 4)}, checkpoint{at + embedding: trained}, saved, ""},
+		{checkpoint{embedding: matrix(1, 2), "layers.0.output.weight": matrix(3)}, checkpoint{at + embedding: trained}, saved, embedding},
+		{checkpoint{embedding: matrix(1, 2)}, checkpoint{tokenAdapter + "trainable_tokens_delta": matrix(7)}, `{"trainable_token_indices":[0]}`, ""},
+	} {
+		got, err := LoRA(c.base, c.adapter, []byte(c.config))
+		require.NoError(t, err)
+		require.Equal(t, c.want, got.Untied, "%v %s", c.adapter, c.config)
+	}
+}
+
 // TestLoRACopies: an adapter of peft may repeat its whole embeddings, and the head of a model whose
 // head is tied to them.
 func TestLoRACopies(t *testing.T) {
