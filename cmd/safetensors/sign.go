@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
@@ -26,8 +27,9 @@ The signature is one of OpenSSF Model Signing 1.0, which the Python package mode
 also verifies. KEY is a private key of the curve P-256, P-384 or P-521; --cert adds its
 certificate. MODEL is a file or a folder, also in a bucket. The signature covers all files
 of MODEL except .git, .gitattributes, .github and .gitignore at its top, those of --ignore
-and the signature itself. verify reports files of --ignore as errors, unless it has the
-same --ignore or they are documents.
+and the signature itself. With --force, SIG replaces a file, but not one of MODEL that is
+not a signature, nor KEY or a certificate. verify reports files of --ignore as errors,
+unless it has the same --ignore or they are documents.
 
 The keyless method of Sigstore is not supported; cosign and model-signing have it.
 
@@ -87,6 +89,9 @@ func (c *command) signModel(given string, s signature) error {
 	} else if err := checkFolder("out", s.file); err != nil {
 		return err
 	}
+	if err := c.checkOut(name, s); err != nil {
+		return err
+	}
 	if _, err := os.Lstat(s.file); err == nil && !s.force {
 		return fmt.Errorf("%s exists; --force replaces it", term.Name(s.file))
 	}
@@ -106,6 +111,42 @@ func (c *command) signModel(given string, s signature) error {
 		done.Files = append(done.Files, f.Name)
 	}
 	return c.print(done, func() { fmt.Fprintf(c.stderr, "%s: %s\n", term.Name(s.file), term.Plural(len(m.Files), "file")) })
+}
+
+// checkOut returns an error if the signature would replace the key, a certificate, the model or a file of it, under any
+// name. It may replace a signature in the folder of the model.
+func (c *command) checkOut(model string, s signature) error {
+	out, err := os.Stat(s.file)
+	if err != nil { // nothing is replaced
+		return nil
+	}
+	is := func(name, what string) error {
+		if info, err := os.Stat(name); err != nil || !os.SameFile(out, info) {
+			return nil
+		}
+		return usage("--out %s is %s %s, which the signature would replace", term.Name(s.file), what, term.Name(name))
+	}
+	err = cmp.Or(is(s.key, "the key"), is(s.cert, "the certificate"), is(model, "the model"))
+	for _, name := range s.chain {
+		err = cmp.Or(err, is(name, "the certificate"))
+	}
+	if info, failed := os.Stat(model); err != nil || failed != nil || !info.IsDir() || c.isSignature(s.file) {
+		return err
+	}
+	if _, in := within(s.file, model); in {
+		return usage("--out %s is a file of the model %s and not a signature", term.Name(s.file), term.Name(model))
+	}
+	ignored := slices.Concat(modelsig.DefaultIgnorePaths, s.ignore)
+	tree, err := c.opener.Tree(model, s.follow, func(path string) bool { return modelsig.Ignored(path, ignored) })
+	if err != nil {
+		return err
+	}
+	for _, f := range tree.Files {
+		if err := is(filepath.Join(model, filepath.FromSlash(f.Name)), "the file of the model"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A signing is the result of sign. Its fields are the JSON that sign prints.
