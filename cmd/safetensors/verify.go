@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -32,9 +33,14 @@ func (c *command) verify() *cobra.Command {
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
 Files are found by their names in SRC: run sha256sum in the folder. If the manifest lists
-files, a file of weights in SRC that is not among them is an error. If it lists tensors,
-a tensor of SRC that is not among them is an error, too. When tensors are compared, one
-that cannot be read is an error unless --only or --except leaves it out.
+files, a file of the model in SRC that is not among them is an error. The files of the
+model are those that hash lists. Other weights in the folder, such as an adapter or
+pytorch_model.bin next to model.safetensors, are printed as NOT IN THE MANIFEST, beside
+the model. They are no errors, although another program may load them; with a signature,
+they are.
+If the manifest lists tensors, a tensor of SRC that is not among them is an error, too.
+When tensors are compared, one that cannot be read is an error unless --only or --except
+leaves it out.
 
 A signature is one of OpenSSF Model Signing, made with a key or a certificate. All files
 of SRC are compared, also those without tensors. SRC is a file, a folder, either of them
@@ -222,9 +228,30 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 		names = append(names, file.Name)
 	}
 	c.noteFolder(want.Files, names)
-	return c.printVerification(&verification{
-		File: name, Files: compareSums(want.Files, have.Files, names), Tensors: compareSums(want.Tensors, have.Tensors, order),
-	}, nil)
+	v := &verification{File: name, Files: compareSums(want.Files, have.Files, names), Tensors: compareSums(want.Tensors, have.Tensors, order)}
+	if len(want.Files) > 0 {
+		beside, err := unlisted(src, append(names, slices.Collect(maps.Keys(namesIn(want.Files)))...))
+		if err != nil {
+			return err
+		}
+		v.Files = append(v.Files, beside...)
+	}
+	return c.printVerification(v, nil)
+}
+
+// unlisted returns a finding for each file of weights in the folder of a source that is not one of names: it is neither
+// part of the model nor in the manifest. Such files are no errors, because hash does not list them either.
+func unlisted(src *source.Checkpoint, names []string) (found []finding, err error) {
+	all, err := src.Folder.WeightFiles()
+	if err != nil && src.Files[0].Path == "" { // who may read the files of a bucket may not be allowed to list them
+		return nil, nil
+	}
+	for _, name := range all {
+		if !slices.Contains(names, name) {
+			found = append(found, finding{name, resultIgnored, "NOT IN THE MANIFEST, beside the model"})
+		}
+	}
+	return found, err
 }
 
 // verifyFiles compares the sums of files in a folder that could not be opened as one model. If it has several files of

@@ -108,8 +108,28 @@ func (f *Folder) SideFiles() ([]string, error) {
 // judging by its name. It ignores case, because some file systems do.
 func comesAlong(name string) bool {
 	name = strings.ToLower(name)
-	return fs.ValidPath(name) && !strings.Contains("/"+name, "/.") && !strings.Contains("/"+name+"/", "/__pycache__/") && !IsIndex(name) && !IsTorchIndex(name) &&
-		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
+	return fs.ValidPath(name) && !strings.Contains("/"+name, "/.") && !strings.Contains("/"+name+"/", "/__pycache__/") && !ofWeights(name)
+}
+
+// ofWeights reports whether a file may contain tensors or specify their places, judging by its name in lower case.
+func ofWeights(name string) bool {
+	return IsIndex(name) || IsTorchIndex(name) || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
+}
+
+// WeightFiles returns the sorted names of all files in the folder itself that may contain tensors or specify their places.
+// They may be no part of the source. There are none if the source is a file.
+func (f *Folder) WeightFiles() (names []string, err error) {
+	if !f.Whole() {
+		return nil, nil
+	}
+	entries, err := f.fsys.Entries()
+	for _, e := range entries {
+		if !e.IsDir() && ofWeights(strings.ToLower(e.Name())) {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, err
 }
 
 // Folder returns f as the Folder of a source. whole means that the source is the whole folder.
