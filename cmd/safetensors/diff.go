@@ -41,7 +41,8 @@ the new names. A tensor that cannot be read, such as one of complex128, is an er
                   "max_abs", "max_rel" (null if one of two values is not finite; max_rel
                   leaves out elements that are 0 in B), "at",
                   "share" of the elements that are different,
-                  "change": the norm of A-B divided by the norm of B}],
+                  "change": the norm of A-B divided by the norm of B (null if B is 0 or
+                  the squares of the differences are too small for a float64)}],
    "metadata": [{"key", "a", "b"}],
    "unread": [{"file", "name", "reason"}]}: present if tensors cannot be read; then
    nothing is compared
@@ -231,7 +232,11 @@ func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Toleran
 		p.Elements, p.Of, p.At = found.Different, numbers.Count(x), found.At
 		p.MaxAbs, p.MaxRel = numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative)
 		p.Share = numbers.Float(float64(found.Different) / float64(max(p.Of, 1)))
-		if found.Squares != 0 { // true for NaN
+		const least = 0x1p-900 // the least sum of squares that is exact: below, squares of the differences may have become 0
+		switch {
+		case found.At != nil && found.Squares < least:
+			p.Change = numbers.Float(math.NaN())
+		case found.Squares != 0: // true for NaN
 			p.Change = numbers.Float(math.Sqrt(found.Squares / norm))
 		}
 	}
@@ -333,8 +338,8 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 	fmt.Fprintln(c.out, d.Verdict())
 }
 
-// changeText formats a relative change. It omits the percentage if the change is NaN, because only
-// one of two values is finite, or infinite, because the tensor was zero.
+// changeText formats a relative change. It omits the percentage if the change is NaN, because only one of two values is
+// finite or because the squares of the differences are too small, or infinite, because the tensor was zero.
 func changeText(change numbers.Float) string {
 	if math.IsNaN(float64(change)) || math.IsInf(float64(change), 1) {
 		return "changed"
