@@ -99,20 +99,24 @@ func (w *copyJob) countParameters() error {
 	return nil
 }
 
-// count replaces the converted tensors by ones that count the values beyond the range of the new dtype. After
+// count replaces the converted and the merged tensors by ones that count the values beyond the range of the new dtype. After
 // that, it cannot be known whether two tensors share their data.
 func (w *copyJob) count() error {
 	left := int64(blocks.Most)
 	w.counts = make(map[string]*convert.Count)
 	for name, t := range w.tensors {
 		from := w.src.Tensors[w.origin[name]]
-		if from.DType() == t.DType() {
+		before, merged := w.bases[w.origin[name]]
+		if merged = merged && before.DType() == t.DType(); from.DType() == t.DType() && !merged {
 			continue
 		}
 		if left -= from.Size(); left < 0 {
 			return nil
 		}
 		counted, count, err := convert.Counted(from, t.DType())
+		if merged {
+			counted, count, err = convert.Merged(t, before)
+		}
 		if err != nil {
 			return ofTensor(name, err)
 		}

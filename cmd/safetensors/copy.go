@@ -50,6 +50,7 @@ type copyJob struct {
 	// the computation.
 	made    bool
 	widened map[string]safetensors.DType
+	bases   map[string]safetensors.Tensor // those tensors of src before the computation that it replaces
 
 	parameters int64    // total_parameters of the index: see dest.Set
 	resized    resizing // new size of the vocabulary, if an adapter changes it

@@ -231,6 +231,10 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 	if err := w.widen(); err != nil {
 		return err
 	}
+	w.bases = make(map[string]safetensors.Tensor)
+	if method != "lora" {
+		maps.Copy(w.bases, w.src.Tensors)
+	}
 	tensors, err := w.mergeBy(method, models, weights)
 	var missing *merge.MissingError
 	switch {
@@ -343,6 +347,9 @@ func (w *copyJob) addAdapters(adapters []*source.Checkpoint) (map[string]safeten
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", storage.Shown(adapter.Name), err)
+		}
+		for _, name := range got.Computed {
+			w.bases[name] = w.src.Tensors[name]
 		}
 		tensors = got.Tensors
 	}

@@ -45,16 +45,31 @@ func (c *Count) Total() (n int64) {
 // are beyond the range of d.
 func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Count, error) {
 	whole, err := t.Convert(d)
-	c := &Count{dtype: d}
 	if err != nil || !overflows(t.DType(), d) {
-		return whole, c, err
+		return whole, &Count{dtype: d}, err
 	}
-	counted, err := blocks.Join(t.Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
-		from, err := t.Slice(block...)
+	return counted(whole, t)
+}
+
+// Merged returns t, lazily, and a count of its values that became infinite. t is computed in float32 from before and other
+// tensors, and has the dtype of before. Only values of F16 are counted: the range of BF16 is that of float32.
+func Merged(t, before safetensors.Tensor) (safetensors.Tensor, *Count, error) {
+	if t.DType() != safetensors.F16 {
+		return t, &Count{dtype: t.DType()}, nil
+	}
+	return counted(t, before)
+}
+
+// counted returns t, whose values were made of those of before, with a count of the values beyond the range of its dtype.
+func counted(t, before safetensors.Tensor) (safetensors.Tensor, *Count, error) {
+	d := t.DType()
+	c := &Count{dtype: d}
+	all, err := blocks.Join(t.Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+		from, err := before.Slice(block...)
 		if err != nil {
 			return from, err
 		}
-		to, err := from.Convert(d)
+		to, err := t.Slice(block...)
 		if err != nil {
 			return to, err
 		}
@@ -69,7 +84,7 @@ func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Co
 			return err
 		})
 	})
-	return counted, c, err
+	return all, c, err
 }
 
 // beyond returns how many values of from are beyond the range of d, to which they were converted: codes has the result.

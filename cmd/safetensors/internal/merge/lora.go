@@ -79,6 +79,8 @@ type Adapted struct {
 	Tensors checkpoint
 	Changed int // number of tensors that the adapter changes
 
+	Computed []string // names of the tensors to which the adapter adds updates
+
 	// Rows has the number of rows before and after, by name, for each tensor that the adapter
 	// replaces with one that has more or fewer rows: the embeddings of another vocabulary.
 	Rows map[string][2]int
@@ -111,10 +113,12 @@ func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 		}
 		switch p.letter {
 		case 'A':
+			r.Computed = append(r.Computed, p.target)
 			all[p.target], err = c.add(w, other, t, p)
 		case 'B': // the A of this B has added both
 			continue
 		case 'b':
+			r.Computed = append(r.Computed, p.target)
 			all[p.target], err = c.addBias(w, t, other, p.module)
 		case 't':
 			all[p.target], err = c.replaceRows(w, t, p.module)

@@ -124,6 +124,7 @@ func (c *config) addWrappers(r *Adapted, module string, wrappers []wrapper) erro
 			return err
 		}
 		r.Tensors[found[i]] = t
+		r.Computed = append(r.Computed, found[i])
 		r.Changed++
 	}
 	return nil
