@@ -263,3 +263,27 @@ func TestChangedUpload(t *testing.T) {
 		require.Positive(t, refused, line)
 	}
 }
+
+// TestInPlaceKeepsAlignment: a file or a folder of shards whose data start at a multiple of a large power of two is
+// aligned in the same way after its metadata has changed.
+func TestInPlaceKeepsAlignment(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a file that is mapped cannot be replaced there")
+	}
+	t.Chdir(t.TempDir())
+	writeShards(t, "plain")
+	succeeds(t, "cp", "plain", "aligned.safetensors", "--align", "4096")
+	succeeds(t, "cp", "plain", "aligned", "--align", "4096", "--max-shard-size", "40B")
+	for _, name := range []string{"aligned.safetensors", "aligned"} {
+		succeeds(t, "meta", name, "key=value", "--in-place")
+	}
+	files := append(must(filepath.Glob("aligned/*.safetensors")), "aligned.safetensors")
+	require.Greater(t, len(files), 2)
+	for _, name := range files {
+		f := must(safetensors.Open(name))
+		require.Zero(t, f.Header().DataStart%4096, name)
+		require.Equal(t, "value", f.Metadata()["key"], name)
+		require.NoError(t, f.Close())
+	}
+	require.Equal(t, "equal\n", succeeds(t, "diff", "plain", "aligned"))
+}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -151,9 +153,40 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	if err != nil {
 		return err
 	}
+	align, err := alignmentOf(src)
+	if err != nil {
+		return err
+	}
+	to, err := dest.Aligned(dest.File(name), align)
+	if err != nil {
+		return err
+	}
 	check, unlock := unchangedAlone(src, filepath.Dir(name))
 	defer unlock()
-	return dest.File(name).Write(src.Tensors, metadata, check)
+	return to.Write(src.Tensors, metadata, check)
+}
+
+// alignmentOf returns the largest power of two, up to maxAlign, of which the offset of the data is a multiple in each
+// safetensors file of a source. New files keep this alignment, which the source may owe to --align.
+func alignmentOf(src *source.Checkpoint) (int, error) {
+	offsets := uint64(maxAlign)
+	for _, file := range src.Files {
+		if storage.IsIndex(file.Name) {
+			continue
+		}
+		f, err := os.Open(file.Path)
+		if err != nil {
+			return 0, err
+		}
+		var length [8]byte
+		_, err = io.ReadFull(f, length[:])
+		f.Close()
+		if err != nil {
+			return 0, err
+		}
+		offsets |= binary.LittleEndian.Uint64(length[:]) + uint64(len(length))
+	}
+	return int(offsets & -offsets), nil
 }
 
 // unchangedAlone returns a check for the moment before a file of a source is replaced in dir. The check
@@ -236,5 +269,13 @@ func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map
 	if err := checkAlone(src, set, dir); err != nil {
 		return err
 	}
-	return set.Write(dest.Folder(dir))
+	align, err := alignmentOf(src)
+	if err != nil {
+		return err
+	}
+	to, err := dest.Aligned(dest.Folder(dir), align)
+	if err != nil {
+		return err
+	}
+	return set.Write(to.(dest.Shared))
 }
