@@ -64,6 +64,25 @@ func withAliases(metadata, before, after map[string]string) map[string]string {
 	return withPairs(metadata, after)
 }
 
+// withNamesOf returns a source in which a tensor stands under each of its aliases that the other source stores, too.
+func withNamesOf(src, other *source.Checkpoint) *source.Checkpoint {
+	aliases := aliasesOf(src)
+	maps.DeleteFunc(aliases, func(alias, _ string) bool {
+		_, stored := other.Tensors[alias]
+		return !stored
+	})
+	if len(aliases) == 0 {
+		return src
+	}
+	all := *src
+	all.Tensors, all.Order = maps.Clone(src.Tensors), slices.Clone(src.Order)
+	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+		all.Tensors[alias] = src.Tensors[aliases[alias]]
+		all.Order = append(all.Order, alias)
+	}
+	return &all
+}
+
 // aliasAdvice returns a sentence about a name that matches and is an alias in a source, or "" if there
 // is none.
 func aliasAdvice(src *source.Checkpoint, matches func(name string) bool) string {

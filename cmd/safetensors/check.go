@@ -80,6 +80,8 @@ type verdict struct {
 	Offset  *int64 `json:"offset,omitempty"`
 
 	Unread []report.Unread `json:"unread,omitempty"`
+
+	advice string // what follows the reason in a line for people, or ""
 }
 
 // A folderFinding is one finding about a folder. Its fields are also the JSON that check prints.
@@ -314,7 +316,7 @@ func refusal(name string, err error) verdict {
 	}
 	var broken *safetensors.FormatError
 	if errors.As(err, &broken) {
-		v.Reason, v.Tensor = storage.WithVerbs(broken.Reason), broken.Tensor
+		v.Reason, v.Tensor, v.advice = storage.WithVerbs(broken.Reason), broken.Tensor, storage.CutAdvice(err)
 		if broken.Offset >= 0 {
 			v.Offset = &broken.Offset
 		}
@@ -367,5 +369,5 @@ func (c *command) printVerdict(v verdict) {
 	if v.Offset != nil {
 		fmt.Fprintf(c.out, " (at byte %d)", *v.Offset)
 	}
-	fmt.Fprintln(c.out)
+	fmt.Fprintln(c.out, v.advice)
 }

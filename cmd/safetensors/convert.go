@@ -125,6 +125,20 @@ func (w *copyJob) count() error {
 	return nil
 }
 
+// noteWider notes the tensors that --dequantize does not make and that are wider than those it makes: libraries that load
+// the copy with the dtype of its config.json round them.
+func (w *copyJob) noteWider(note func(text string)) {
+	if w.plain == 0 || w.config == nil {
+		return
+	}
+	wider := []safetensors.DType{safetensors.F32, safetensors.F64}
+	for _, d := range wider {
+		if n := w.stored[d]; n > 0 && d.Bits() > w.plain.Bits() && w.conversions[d] == 0 {
+			note(fmt.Sprintf("%s stayed %v, and config.json says %v; --dtype %v=%v converts them, too", term.Plural(n, "tensor"), d, w.plain, d, w.plain))
+		}
+	}
+}
+
 // noteUnconverted notes the dtypes that --dtype names and no tensor has, and the narrow floats that a DTYPE without
 // FROM= leaves as they are. If there are quantised tensors, another note tells about these.
 func (w *copyJob) noteUnconverted(note func(text string)) {
@@ -174,6 +188,7 @@ func (w *copyJob) notes(note func(text string)) {
 		note(fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(len(left), "tensor"), term.Name(slices.Min(left))))
 	}
 	w.noteUnconverted(note)
+	w.noteWider(note)
 	if w.kept > 0 {
 		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes

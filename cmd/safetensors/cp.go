@@ -20,10 +20,12 @@ single file keeps its own name in DIR/: if SRC is a folder or several files, or 
 are refused.
 
 A file appears complete or not at all; a folder is copied shard by shard, its index last.
-DST may be SRC itself, with --force; its shards get new names, such as
+Without --max-shard-size, a folder of shards keeps its shards. DST may be SRC itself,
+with --force; its shards get new names, such as
 model.123456789-00001-of-00003.safetensors. Checkpoints in DST with another stem, such as
-consolidated, stay; if readers would open one of them, the copy is refused. If DST is a
-symbolic link to a file, the link stays, and its target is replaced, as by cp of Unix.
+consolidated, stay; the copy is refused if programs would open one of these instead of
+it. If DST is a symbolic link to a file, the link stays, and its target is replaced, as
+by cp of Unix.
 
 Tensors are dequantised, then selected by --only and --except, then renamed, then
 converted, then quantised. The other names of a tied tensor, which the metadata of a file
@@ -67,7 +69,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.IntVar(&f.align, "align", 0, "start the data of each file at a multiple of `N` bytes, a power of two; spaces in the header fill the gap")
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
 	flags.BoolVar(&f.withoutMeta, "without-meta", false, "leave out the metadata of SRC")
-	flags.BoolVar(&f.tie, "tie", false, "write data that several tensors share only once, as save_model of Python does")
+	flags.BoolVar(&f.tie, "tie", false, "write data once if several tensors share it, as save_model of Python does")
 	flags.Var(&f.part, "part", "write the shards of part `K/N`: N machines write one part each")
 	return cmd
 }

@@ -82,9 +82,10 @@ func checkTolerance(flag string, value float64) error {
 	return nil
 }
 
-// rename renames all entries of a source.
+// rename renames all entries of a source, and the other names of its tied tensors.
 func rename(src *source.Checkpoint, renames []pattern.Rename) error {
-	names := namesOf(src)
+	aliases := aliasesOf(src)
+	names := slices.Concat(namesOf(src), slices.Sorted(maps.Keys(aliases)))
 	renamed, err := pattern.RenameAll(names, renames)
 	if err != nil {
 		return fmt.Errorf("%s: %w", storage.Shown(src.Name), err)
@@ -94,10 +95,11 @@ func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 	for i, name := range names {
 		if i < len(src.Order) {
 			tensors[renamed[i]] = src.Tensors[name]
-		} else {
-			refused[renamed[i]] = src.Refused[name]
+		} else if why, ok := src.Refused[name]; ok {
+			refused[renamed[i]] = why
 		}
 	}
+	src.Metadata = withAliases(src.Metadata, aliases, tieAliases(names, renamed, aliases))
 	src.Tensors, src.Order, src.Refused = tensors, renamed[:len(src.Order)], refused
 	return nil
 }
@@ -131,6 +133,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err := rename(a, renames); err != nil {
 		return err
 	}
+	a, b = withNamesOf(a, b), withNamesOf(b, a)
 	names, err := c.namesToCompare(a, b, only)
 	if err != nil {
 		return err
@@ -151,8 +154,6 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	}
 	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Different)+len(d.Metadata) == 0
 	c.noteDTypes(d.Pairs)
-	c.noteAliases(d.OnlyA, b, "B")
-	c.noteAliases(d.OnlyB, a, "A")
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
@@ -241,16 +242,6 @@ func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Toleran
 		}
 	}
 	return p, err
-}
-
-// noteAliases notes which of the tensors that only one source has are aliases in the other one.
-func (c *command) noteAliases(names []string, other *source.Checkpoint, which string) {
-	aliases := aliasesOf(other)
-	for _, name := range names {
-		if stored, ok := aliases[name]; ok {
-			c.opener.Note(fmt.Sprintf("%s is another name of %s in %s, as the metadata says", term.Name(name), term.Name(stored), which))
-		}
-	}
 }
 
 // noteDTypes notes the tensors that are equal within the tolerance although their dtypes differ.

@@ -18,8 +18,8 @@ func (c *command) hash() *cobra.Command {
 	var only, except []string
 	cmd := c.verb("hash SRC... [--tensors] [--part K/N] [--data] [--json]", "Print SHA-256 sums of files and of tensors", `
 The output is a manifest: for safetensors verify, and for sha256sum -c in the folder of
-the files. Of a folder it has the files with tensors and their index, not config.json and
-the like; sign covers all files.
+the files. The manifest of a folder lists the files with tensors and their index, not
+config.json and the like; sign covers all files.
 
 --tensors adds the sum of each tensor, in lines that sha256sum takes for comments. It
 covers dtype and shape, a newline and the bytes, so it stays the same when files are

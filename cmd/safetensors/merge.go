@@ -48,9 +48,9 @@ Without --lora, all models must have the same tensors, of the same shapes. METHO
 
 Numbers are computed in float32, or in float64 for a tensor that is F64 in the first
 model, in bounded memory. Each result is rounded to the dtype that its tensor has in the
-first model, or to --dtype: once, and with several --lora after each adapter. DST has the
-metadata, the shards and the config.json that cp would make of the first model; --with-
-files copies the files of that model.
+first model, or to --dtype. It is rounded once; with several --lora, after each adapter.
+DST has the metadata, the shards and the config.json that cp would make of the first
+model; --with- files copies the files of that model.
 
 --json prints one line about what was written:
   {"file": DST, "total": {"tensors", "parameters", "bytes"},

@@ -130,8 +130,9 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 	if !ok && !c.values && standsFor(src, func(plain string) bool { return plain == name }) != "" {
 		return t, fmt.Errorf("%s holds %q as codes and scales: %s", storage.Shown(src.Name), name, showsNumbers)
 	}
-	if other := aliasAdvice(src, func(alias string) bool { return alias == name }); !ok && other != "" {
-		return t, fmt.Errorf("%s stores no tensor %q: %s", storage.Shown(src.Name), name, other)
+	if stored, alias := aliasesOf(src)[name]; !ok && alias {
+		c.opener.Note(fmt.Sprintf("%s is another name of %s, as the metadata says", term.Name(name), term.Name(stored)))
+		return src.Tensors[stored], nil
 	}
 	if !ok && name == "" { // as when a variable of a shell is not set
 		return t, usage("no tensor of %s has an empty name: expected the NAME of one", storage.Shown(src.Name))

@@ -32,12 +32,12 @@ func (c *command) verify() *cobra.Command {
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 A MANIFEST is the output of safetensors hash or of sha256sum, or - for standard input.
-Files are found by their names in SRC: run sha256sum in the folder. If the manifest lists
+Its names are relative to SRC, as if sha256sum ran in that folder. If the manifest lists
 files, a file of the model in SRC that is not among them is an error. The files of the
 model are those that hash lists. Other weights in the folder, such as an adapter or
 pytorch_model.bin next to model.safetensors, are printed as NOT IN THE MANIFEST, beside
-the model. They are no errors, although another program may load them; with a signature,
-they are.
+the model. With a manifest they are no errors, although another program may load them;
+with a signature they are errors.
 If the manifest lists tensors, a tensor of SRC that is not among them is an error, too.
 When tensors are compared, one that cannot be read is an error unless --only or --except
 leaves it out.
@@ -47,8 +47,8 @@ of SRC are compared, also those without tensors. SRC is a file, a folder, either
 in a bucket, or the URL of a file. Trust comes from --public-key or from the roots in
 --chain, never from the signature itself. A signature lists what sign --ignore left out:
 each such file is printed as LEFT OUT BY THE SIGNATURE. It is an error unless --ignore of
-verify names it, too, or it is a document: a file of the kinds that the text of
---ignore-unsigned-files lists. Documents pass even without that flag.
+verify names it, too, or it is a document, such as README.md. --ignore-unsigned-files
+also accepts documents that the signature does not mention.
 
 With --hub, local files are compared with the sums that the hub publishes; only sums are
 downloaded. If SRC is hf://OWNER/NAME[@REVISION], the files in the cache of the Python

@@ -37,17 +37,26 @@ func (s *Session) Named(name string, err error) error {
 // asVerbs applies WithVerbs to the text of an error. It adds advice for a file that is cut short.
 func asVerbs(err error) error {
 	before := err.Error()
-	if errors.As(err, new(*safetensors.FormatError)) && errors.Is(err, io.ErrUnexpectedEOF) {
-		if strings.HasSuffix(before, "the file is empty") {
-			return fmt.Errorf("%w: perhaps a download did not finish", err)
-		}
-		return fmt.Errorf("%w: the file is cut short, perhaps by a download that did not finish", err)
+	if advice := CutAdvice(err); advice != "" {
+		return fmt.Errorf("%w%s", err, advice)
 	}
 	text := WithVerbs(before)
 	if text == before {
 		return err
 	}
 	return errors.New(text)
+}
+
+// CutAdvice returns advice for the end of an error about a file that is cut short, or "" for another error.
+func CutAdvice(err error) string {
+	var broken *safetensors.FormatError
+	switch {
+	case !errors.As(err, &broken) || !errors.Is(err, io.ErrUnexpectedEOF):
+		return ""
+	case strings.HasSuffix(broken.Reason, "the file is empty"):
+		return ": perhaps a download did not finish"
+	}
+	return ": the file is cut short, perhaps by a download that did not finish"
 }
 
 // WithVerbs replaces the advice of the library in a text, which names packages and fields, with advice that names
