@@ -17,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/spf13/cobra"
 )
 
@@ -174,7 +175,7 @@ func alignmentOf(src *source.Checkpoint) (int, error) {
 		if storage.IsIndex(file.Name) {
 			continue
 		}
-		f, err := os.Open(file.Path)
+		f, _, err := osfile.OpenRegular(file.Path)
 		if err != nil {
 			return 0, err
 		}
