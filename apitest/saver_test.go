@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
@@ -179,9 +180,10 @@ func TestSaverCheck(t *testing.T) {
 		result := changed
 		check := func() error {
 			calls++
-			now := files(dir)
 			for name, text := range before {
-				require.Equal(t, text, now[name], what)
+				if !strings.HasSuffix(name, "-lock") { // on Windows, the lock cannot be read now
+					require.Equal(t, text, string(must(os.ReadFile(name))), what)
+				}
 			}
 			return result
 		}

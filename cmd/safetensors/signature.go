@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -127,4 +129,13 @@ func realPath(name string) (string, error) {
 		full, err = filepath.EvalSymlinks(full)
 	}
 	return full, err
+}
+
+// isSignature reports whether a file is a signature of a model.
+func (c *command) isSignature(name string) bool {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	_, err := readParsed(c.ctx, name, modelsig.MaxSize, modelsig.Parse)
+	return err == nil || errors.Is(err, modelsig.ErrKeyless)
 }

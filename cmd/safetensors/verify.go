@@ -14,7 +14,6 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -359,15 +358,6 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 		return nil, err
 	}
 	return m, nil
-}
-
-// isSignature reports whether a file is a signature of a model.
-func (c *command) isSignature(name string) bool {
-	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
-		return false
-	}
-	_, err := readParsed(c.ctx, name, modelsig.MaxSize, modelsig.Parse)
-	return err == nil || errors.Is(err, modelsig.ErrKeyless)
 }
 
 // noteFolder notes that a manifest has a file of the source under a longer name, with the folders above it. The program
