@@ -248,7 +248,7 @@ func twoCopies(t *testing.T, pair [2]string, models map[string]map[string]string
 // the models, whole, of a copy that has succeeded.
 func TestCopiesAtOnce(t *testing.T) {
 	writeSavedModels(t)
-	copies := []string{"cp -q a DST --with-files", "cp -q b DST --with-files", "cp -q c DST --with-files", "cp -q one DST --with-files"}
+	copies := []string{"cp -q a DST --with-files", "cp -q b DST --with-files", "cp -q one DST --with-files"} // c has another stem, and would stay beside these
 	models := alone(t, copies...)
 	rounds := 3
 	if os.Getenv("SAFETENSORS_FAULTS") == "1" {
@@ -258,7 +258,7 @@ func TestCopiesAtOnce(t *testing.T) {
 		for _, flags := range [][]string{nil, {"--force"}} {
 			require.NoError(t, os.RemoveAll("dst"))
 			all := make(map[string]*running)
-			for _, args := range copies[:2+2*(round%2)] {
+			for _, args := range copies[:2+round%2] {
 				all[args] = start(t, commandOf(args, "dst", flags...)...)
 			}
 			succeeded := 0
