@@ -14,13 +14,9 @@ import (
 // notes a finding unless each tensor of these files is in the checkpoint, too, with the same data. There, all names may
 // have the same prefix, because a job may save a model as a part of its state.
 func (d *directory) judgeDistributed() error {
-	before := len(d.findings)
-	if err := d.opens(d.dir); err != nil || len(d.findings) > before {
-		return err
-	}
 	f, err := Opener{Skip: func(string, error) {}}.OpenFS(d.in.FS, d.path(d.dir))
 	if err != nil {
-		return err
+		return d.opens(d.dir)
 	}
 	defer f.Close()
 	for _, name := range d.names {
@@ -34,16 +30,12 @@ func (d *directory) judgeDistributed() error {
 	return nil
 }
 
-// judgeBesideDistributed does the work of judgeDistributed for one safetensors file. done reports whether it
-// noted a finding.
+// judgeBesideDistributed does the work of judgeDistributed for one safetensors file, of which f is the checkpoint beside it.
+// done reports whether the other files need not be compared, because there is a finding.
 func (d *directory) judgeBesideDistributed(f *safetensors.File, name string) (done bool, err error) {
-	findings := len(d.findings)
-	if err := d.opens(d.at(name)); err != nil || len(d.findings) > findings {
-		return true, err
-	}
 	beside, err := safetensors.OpenFS(d.in.FS, d.path(d.at(name)))
 	if err != nil {
-		return false, err
+		return true, d.opens(d.at(name))
 	}
 	defer beside.Close()
 	before := prefixWithin(f, beside)
@@ -70,8 +62,8 @@ func (d *directory) metadataFile() string {
 	return d.at(d.names[slices.IndexFunc(d.names, variant.IsMetadata)])
 }
 
-// prefixWithin returns what stands before the names of a model in the checkpoint of a job, such as "model.", judging
-// by the first name of the model.
+// prefixWithin returns the prefix, such as "model.", that the checkpoint of a job has before the names of a model. It
+// judges by the first name of the model, and returns "" if the checkpoint has that name itself, or none that ends with it.
 func prefixWithin(job, model *safetensors.File) string {
 	for first := range model.Tensors() {
 		if _, err := job.Tensor(first); err == nil {

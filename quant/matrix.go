@@ -257,7 +257,7 @@ func (w *window) flush() error {
 		numbers, _ = mem.SliceOf[float32](b.Bytes) // blocks are aligned
 	}
 	if err := w.m.block(numbers, width, w.batch, w.rows, w.columns); err != nil {
-		return fmt.Errorf("tensor %s: %w", quote(w.m.name), prefix.Strip(err))
+		return tensorError{w.m.name, fmt.Errorf("tensor %s: %w", quote(w.m.name), prefix.Strip(err))}
 	}
 	bytes := inOrder(numbers)
 	for _, p := range pieces {

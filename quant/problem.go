@@ -55,8 +55,8 @@ func refuse(name, format string, args ...any) {
 	panic(problem{tensorError{name, fmt.Errorf("tensor %s: %w", quote(name), fmt.Errorf(format, args...))}})
 }
 
-// A tensorError is an error about one tensor. Package checkpoint calls its method Tensor to learn
-// which one.
+// A tensorError is an error about one tensor, which its text names. Package checkpoint and the command call its method
+// Tensor to learn which one.
 type tensorError struct {
 	name string
 	error

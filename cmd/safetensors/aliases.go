@@ -9,10 +9,10 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 )
 
-// aliasesOf returns the other names of the tensors of a source, and the names under which these are
-// stored: those of tied tensors that save_model of Python, or cp --tie, wrote once. The metadata
-// maps the ones to the others. Its key format, which names a framework, is no alias, and neither
-// are the keys of other formats.
+// aliasesOf maps each alias of a tensor in a source to the name under which the tensor is stored.
+// save_model of Python, and cp --tie, write tied tensors once, and note their other names in the
+// metadata as Untie of the library describes. The metadata key format is never an alias, because it
+// names a framework. Only safetensors files have aliases.
 func aliasesOf(src *source.Checkpoint) map[string]string {
 	aliases := make(map[string]string)
 	if src.OfTorch() {
@@ -52,7 +52,7 @@ func tieAliases(names, renamed []string, aliases map[string]string) map[string]s
 	return tied
 }
 
-// withAliases returns metadata with other aliases.
+// withAliases returns metadata without the aliases before, and with the aliases after. It does not change metadata.
 func withAliases(metadata, before, after map[string]string) map[string]string {
 	if len(before) == 0 {
 		return metadata

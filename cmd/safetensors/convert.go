@@ -113,14 +113,15 @@ func (w *copyJob) count() error {
 		if left -= from.Size(); left < 0 {
 			return nil
 		}
-		counted, count, err := convert.Counted(from, t.DType())
+		count := func() (safetensors.Tensor, *convert.Count, error) { return convert.Counted(from, t.DType()) }
 		if merged {
-			counted, count, err = convert.Merged(t, before)
+			count = func() (safetensors.Tensor, *convert.Count, error) { return convert.Merged(t, before) }
 		}
+		counted, found, err := count()
 		if err != nil {
 			return ofTensor(name, err)
 		}
-		w.tensors[name], w.counts[name] = counted, count
+		w.tensors[name], w.counts[name] = counted, found
 	}
 	return nil
 }
@@ -131,10 +132,10 @@ func (w *copyJob) noteWider(note func(text string)) {
 	if w.plain == 0 || w.config == nil {
 		return
 	}
-	wider := []safetensors.DType{safetensors.F32, safetensors.F64}
-	for _, d := range wider {
-		if n := w.stored[d]; n > 0 && d.Bits() > w.plain.Bits() && w.conversions[d] == 0 {
-			note(fmt.Sprintf("%s stayed %v, and config.json says %v; --dtype %v=%v converts them, too", term.Plural(n, "tensor"), d, w.plain, d, w.plain))
+	to := cmp.Or(w.conversions[w.plain], w.plain) // the dtype of the config
+	for _, d := range []safetensors.DType{safetensors.F32, safetensors.F64} {
+		if n := w.stored[d]; n > 0 && d.Bits() > to.Bits() && w.conversions[d] == 0 {
+			note(fmt.Sprintf("%s stayed %v, and config.json says %v; --dtype %v=%v converts them, too", term.Plural(n, "tensor"), d, to, d, to))
 		}
 	}
 }

@@ -212,9 +212,15 @@ func TestIndexName(t *testing.T) {
 	}
 }
 
+// A namedError is an error about a tensor, as package quant returns it.
+type namedError struct{ name string }
+
+func (e namedError) Error() string  { return fmt.Sprintf("tensor %q: no", e.name) }
+func (e namedError) Tensor() string { return e.name }
+
 // TestOfTensor names a tensor once.
 func TestOfTensor(t *testing.T) {
-	require.EqualError(t, ofTensor("x", errors.New("safetensors: no")), `tensor "x": safetensors: no`)
-	require.EqualError(t, ofTensor("x", errors.New(`tensor "x": no`)), `tensor "x": no`)
-	require.EqualError(t, ofTensor("x", errors.New(`tensor "y": no`)), `tensor "x": tensor "y": no`)
+	require.EqualError(t, ofTensor("x", errors.New("no")), `tensor "x": no`)
+	require.EqualError(t, ofTensor("x", namedError{"x"}), `tensor "x": no`)
+	require.EqualError(t, ofTensor("x", namedError{"y"}), `tensor "x": tensor "y": no`)
 }

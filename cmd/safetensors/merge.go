@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"slices"
@@ -16,8 +14,6 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/gosafetensors/safetensors/internal/lazyregexp"
-	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/spf13/cobra"
 )
 
@@ -331,136 +327,6 @@ func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, erro
 		}
 	}
 	return all, nil
-}
-
-// addAdapters returns the tensors of the source with all adapters merged into them, and records how
-// the vocabulary grows.
-func (w *copyJob) addAdapters(adapters []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
-	tensors := w.src.Tensors
-	for _, adapter := range adapters {
-		got, err := addAdapter(tensors, adapter)
-		if err == nil {
-			err = w.checkTying(got.Untied, adapter)
-		}
-		if err == nil {
-			err = w.resize(got)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", storage.Shown(adapter.Name), err)
-		}
-		for _, name := range got.Computed {
-			w.bases[name] = w.src.Tensors[name]
-		}
-		tensors = got.Tensors
-	}
-	return tensors, nil
-}
-
-func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoint) (*merge.Adapted, error) {
-	if dialect := merge.Dialect(adapter.Order); dialect != "" {
-		return nil, fmt.Errorf("it is a LoRA of %s; only adapters of peft can be merged", dialect)
-	}
-	config, err := adapter.Folder.ReadFile("adapter_config.json")
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is no adapter_config.json next to it, as adapters of peft have")
-	case err != nil:
-		return nil, err
-	}
-	got, err := merge.LoRA(tensors, adapter.Tensors, config)
-	if err == nil && got.Changed == 0 {
-		err = errors.New("the adapter has no tensors")
-	}
-	return got, err
-}
-
-// checkTying returns an error if an adapter replaces embeddings to which a head is tied that the source does not store. peft
-// leaves such a head as it was, but a copy with the new embeddings alone has a new head, too.
-func (w *copyJob) checkTying(embeddings string, adapter *source.Checkpoint) error {
-	if embeddings == "" {
-		return nil
-	}
-	if !slices.Contains(slices.Collect(maps.Values(aliasesOf(w.src))), embeddings) {
-		task, err := adapter.Folder.ReadFile("adapter_config.json")
-		if err != nil {
-			return err
-		}
-		config, err := w.src.Folder.ReadFile("config.json")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if headless(config, task) {
-			return nil
-		}
-	}
-	return fmt.Errorf("it replaces %q, and the base does not store the head that is tied to it: peft leaves that head as it was, so that the model needs "+
-		"a head of its own, as merge_and_unload of peft makes it; to change the head, too, set ensure_weight_tying in adapter_config.json", embeddings)
-}
-
-// headless reports whether the config of a model, or that of an adapter for it, specifies that there is no head which is tied
-// to the embeddings and not stored: by the class of the model, by the task, or by tie_word_embeddings. A config that names no
-// class and no type is one of no library, and ties nothing unless it has tie_word_embeddings.
-func headless(config, adapter []byte) bool {
-	var model struct {
-		Architectures []string `json:"architectures"`
-		Type          string   `json:"model_type"`
-	}
-	var task struct {
-		Type string `json:"task_type"`
-	}
-	_, _ = json.Unmarshal(config, &model), json.Unmarshal(adapter, &task) // without these keys, there may be a head
-	ofHead := func(end string) bool { return strings.HasSuffix(model.Architectures[0], end) }
-	if len(model.Architectures) > 0 && !slices.ContainsFunc(headClasses, ofHead) {
-		return true
-	}
-	if slices.Contains([]string{"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS", "FEATURE_EXTRACTION"}, task.Type) {
-		return true
-	}
-	tied, untied := false, false
-	_, _ = modelconfig.Change(config, nil, func(fields map[string]json.RawMessage) (bool, error) {
-		value := string(fields["tie_word_embeddings"])
-		tied, untied = tied || value == "true", untied || value == "false"
-		return false, nil
-	})
-	named := len(config) == 0 || model.Type != "" || len(model.Architectures) > 0 || task.Type != ""
-	return (untied || !named) && !tied
-}
-
-// headClasses are the ends of the names of classes of transformers that have a head of the size of the vocabulary.
-var headClasses = []string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}
-
-// vocabulary matches the names of the tensors that have a row for each token.
-var vocabulary = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)
-
-// resize records the new size of the vocabulary if an adapter has whole embeddings with more or
-// fewer rows than those of the base. All tensors with a row for each token must have the new size, and
-// config.json must contain the old one.
-func (w *copyJob) resize(got *merge.Adapted) error {
-	for _, name := range slices.Sorted(maps.Keys(got.Rows)) {
-		rows := got.Rows[name]
-		now := resizing{rows[0], rows[1]}
-		switch {
-		case !vocabulary().MatchString(name):
-			return fmt.Errorf("it has %d rows of %q, the base has %d: only embeddings can have another size; --except of cp leaves the tensor out of the adapter", now.to, name, now.from)
-		case w.resized != resizing{} && w.resized != now:
-			return fmt.Errorf("it has %d rows of %q, but %d rows of other embeddings", now.to, name, w.resized.to)
-		}
-		w.resized = now
-	}
-	if w.resized == (resizing{}) {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(got.Tensors)) {
-		if shape := got.Tensors[name].Shape(); vocabulary().MatchString(name) && len(shape) > 0 && shape[0] == w.resized.from {
-			more := fmt.Sprintf("%d more", w.resized.to-w.resized.from)
-			if w.resized.to < w.resized.from {
-				more = fmt.Sprintf("%d fewer", w.resized.from-w.resized.to)
-			}
-			return fmt.Errorf("its embeddings have %d rows, %s than the base, where %q stays at %d rows: the vocabulary would have two sizes",
-				w.resized.to, more, name, w.resized.from)
-		}
-	}
-	return nil
 }
 
 func (w *copyJob) mergeBy(method string, models []*source.Checkpoint, weights []float64) (map[string]safetensors.Tensor, error) {

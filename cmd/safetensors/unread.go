@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -61,10 +60,11 @@ func refusedWith(src *source.Checkpoint, names []string, advice string) error {
 	return errors.Join(append(errs, errors.New(advice))...)
 }
 
-// ofTensor returns an error about a tensor, with its name, unless the text of err begins with it.
+// ofTensor returns an error about a tensor, with its name. It returns err itself, without the prefix of the library, if that
+// is an error of package quant about this tensor, which names it already.
 func ofTensor(name string, err error) error {
-	err = term.Bare(err)
-	if strings.HasPrefix(err.Error(), fmt.Sprintf("tensor %q: ", name)) {
+	var named interface{ Tensor() string }
+	if err = term.Bare(err); errors.As(err, &named) && named.Tensor() == name {
 		return err
 	}
 	return fmt.Errorf("tensor %q: %w", name, err)
