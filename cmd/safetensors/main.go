@@ -63,11 +63,7 @@ func (s seams) run(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 	c := &command{ctx: ctx, args: args, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr, seams: s}
 	note := func(text string) { fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text)) }
 	c.opener = &source.Opener{Session: storage.Session{Context: ctx, Through: s.through, Downloading: note}, Stdin: stdin, Note: note}
-	root := c.root()
-	root.SetArgs(args)
-	root.SetOut(c.out)
-	root.SetErr(stderr)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := c.execute()
 	err = cmp.Or(err, c.noVerb)
 	if flushed := c.out.Flush(); err == nil && flushed != nil {
 		c.begun, err = true, flushed // a failed write is not an error of the command line, even for --help

@@ -176,7 +176,7 @@ func TestPage(t *testing.T) {
 	require.Greater(t, blocks, 9)
 	root := new(command)
 	root.opener = new(source.Opener)
-	for _, verb := range root.root().Commands() {
+	for _, verb := range root.whole().Commands() {
 		if slices.Contains([]string{"version", "sources", "help"}, verb.Name()) {
 			continue // they read nothing
 		}
