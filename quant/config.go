@@ -23,6 +23,7 @@ type config struct {
 	formatsOf func(method string) []string // returns the formats that a config of compressed-tensors or ComfyUI may name
 
 	plusOne bool   // whether stored zero points are one less than their values
+	borrows bool   // if plusOne is true: whether words of zero points were lowered as a whole, so that a zero point of 0 borrowed from the next
 	packing string // key and value in the config that determine plusOne, for errors
 	claims  claims
 	settings

@@ -67,6 +67,11 @@
 // without the narrower dtypes to which some of them round intermediate results. A NaN scale gives
 // NaN.
 //
+// In version 1 of GPTQ, a stored zero point is one less than its value. If the config names GPTQModel
+// in meta.quantizer, words of zero points of 2, 4 or 8 bits are read as GPTQModel writes and loads
+// them: it subtracts from a whole word, so that a zero point of 0 borrows from the next one. Otherwise
+// each zero point stands for itself, and the largest one that can be stored stands for 0.
+//
 // The names, dtypes and shapes of tensors determine which tensors are quantised. The config
 // specifies the details: bits, group sizes and block sizes. GPTQ, AWQ, MLX, MXFP8 and the NVFP4 of
 // ModelOpt need a config. The other layouts can be read without one; FP8 in blocks is then assumed

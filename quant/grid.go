@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"encoding/binary"
 	"slices"
 	"sync"
 
@@ -85,6 +86,7 @@ type codes struct {
 	packing dequant.Packing
 	down    bool // whether codes are packed down the columns: 32 lines of codes take as many lines of 32-bit words as a code has bits
 	numbers *dequant.Table
+	add     uint32 // is added to each word, if codes are packed down the columns: a one in each code undoes what GPTQModel has subtracted
 }
 
 // A stretch holds the bytes of codes in adjacent lines, starting at some position.
@@ -110,6 +112,11 @@ func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, er
 	}
 	columns := span{positions.start / unit * elements, min(cdiv(positions.stop, unit)*elements, shape[len(shape)-1])}
 	b, err := read(buf, g.stored, batch, lines, columns)
+	if g.add != 0 && err == nil {
+		for word := range slices.Chunk(b, 4) {
+			binary.LittleEndian.PutUint32(word, binary.LittleEndian.Uint32(word)+g.add)
+		}
+	}
 	return stretch{bytes: b, width: columns.len() * size, line: lines.start, start: positions.start / unit * unit}, err
 }
 

@@ -2,6 +2,7 @@ package quant
 
 import (
 	"cmp"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -116,6 +117,7 @@ func (c *config) readGPTQ(s *section) {
 	format = strings.ToLower(cmp.Or(checkpoint, format, formats[0]))
 	s.oneOf("format", format, formats...)
 	c.plusOne, c.packing = format == "gptq", "checkpoint_format: "+format
+	c.borrows = madeByGPTQModel(s.get("meta"))
 	if c.method == awq {
 		c.packing = "version: " + format
 	}
@@ -129,6 +131,25 @@ func (c *config) readGPTQ(s *section) {
 		}
 		c.addRule(own, key, strings.TrimPrefix(expr, "+:"), is)
 	}
+}
+
+// madeByGPTQModel reports whether the section meta of a config names GPTQModel, with its version, as
+// the program that quantised the model.
+func madeByGPTQModel(meta []byte) bool {
+	var written struct {
+		Quantizer json.RawMessage `json:"quantizer"`
+	}
+	if json.Unmarshal(meta, &written) != nil {
+		return false
+	}
+	var name string
+	var names []string
+	if json.Unmarshal(written.Quantizer, &name) == nil {
+		names = []string{name}
+	} else if json.Unmarshal(written.Quantizer, &names) != nil {
+		return false
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "gptqmodel") })
 }
 
 // addRule adds settings for the modules whose names an expression matches.

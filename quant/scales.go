@@ -3,6 +3,7 @@ package quant
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -214,7 +215,11 @@ func (m *module) zeros(lines, positions int) grid {
 		z := *m.matrix.values
 		z.stored, z.down = m.sized(zeros, wordsFor(lines, m.bits), positions), true
 		if m.config.plusOne {
-			z.numbers = nextNumbers[m.bits]()
+			if m.config.borrows && 32%m.bits == 0 { // with 3 bits, GPTQModel lowers each zero point on its own
+				z.add = math.MaxUint32 / (1<<m.bits - 1)
+			} else {
+				z.numbers = nextNumbers[m.bits]()
+			}
 			stored = func(number float32) float32 { return float32((int(number) - 1) & (1<<m.bits - 1)) }
 		}
 		all = (&matrix{values: &z, height: 1, length: 1}).read

@@ -437,6 +437,34 @@ def gptq(f, name, size):
                 case.save()
 
 
+def gptq_packer(f, name, size):
+    """What the packer of GPTQModel writes in version 1: it lowers words of zero points by a one in each
+    field, so that a zero point of 0 borrows from the next field, and its loader adds the same number."""
+    import ast
+    from gptqmodel.utils.model_dequant import convert_gptq_file
+
+    with open(os.path.join(SITE, "gptqmodel", "utils", "model.py")) as source:
+        tree = ast.parse(source.read())
+    tree.body = [n for n in tree.body if getattr(n, "name", "") == "convert_gptq_v2_to_v1_format_module"]
+    space = {"torch": torch, "BaseQuantLinear": types.SimpleNamespace, "QuantizeConfig": object,
+             "log": types.SimpleNamespace(info=types.SimpleNamespace(once=lambda text: None))}
+    exec(compile(tree, "model.py", "exec"), space)  # alone: its module imports most of the package
+
+    for bits in (2, 4, 8):
+        o, i, group = 32 * size(2), 32 * size(3), 32
+        config = dict(bits=bits, group_size=group, desc_act=False, sym=False)
+        zeros = words(i // group, o * bits // 32) & words(i // group, o * bits // 32)  # many fields are 0
+        state = {"qweight": words(i * bits // 32, o), "qzeros": zeros, "scales": scales(i // group, o, dtype=F16), "g_idx": torch.arange(i, dtype=I32) // group}
+        case = Case(f, f"{name}-{bits}", quantization("gptq", **config, checkpoint_format="gptq", meta={"quantizer": ["gptqmodel:7.7.0"]}))
+        save_file({"a." + k: v.contiguous() for k, v in state.items()}, case.path)
+        case.expect("a.weight", convert_gptq_file(case.path, F32, {**config, "checkpoint_format": "gptq_v2"}, "cpu")["a.weight"])
+        module = types.SimpleNamespace(bits=bits, pack_dtype=I32, qzeros=types.SimpleNamespace(data=zeros.clone()),
+                                       qzero_format=lambda format: None)
+        space["convert_gptq_v2_to_v1_format_module"](module, module)
+        case.put("a.", **{**state, "qzeros": module.qzeros.data})
+        case.save()
+
+
 def gptq_dynamic(f, name, size):
     """GPTQModel's settings of its own for some modules."""
     from gptqmodel.utils.model_dequant import convert_gptq_file
@@ -623,7 +651,7 @@ def quantize(f, name, size):
 
 
 ALL = [quantize, fp8_block, fp8_e8m0, fp8_whole, fp8_experts, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_asymmetric, ct_actorder, ct_nvfp4, modelopt_nvfp4,
-       modelopt_mxfp8, gpt_oss, ct_mx, ct_mixed, gptq, gptq_dynamic, comfy, awq, auto_round, bitsandbytes, mlx]
+       modelopt_mxfp8, gpt_oss, ct_mx, ct_mixed, gptq, gptq_packer, gptq_dynamic, comfy, awq, auto_round, bitsandbytes, mlx]
 
 
 def main():
