@@ -500,13 +500,13 @@ func ExampleTie() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tensors, metadata := safetensors.Tie(map[string]safetensors.Tensor{"embed.weight": weights, "lm_head.weight": weights}, nil)
+	tensors, metadata := safetensors.Tie(map[string]safetensors.Tensor{"embed.weight": weights, "lm_head.weight": weights}, map[string]string{"format": "pt"})
 	fmt.Println(slices.Sorted(maps.Keys(tensors)), metadata)
 	all, metadata := safetensors.Untie(tensors, metadata)
 	fmt.Println(slices.Sorted(maps.Keys(all)), metadata)
 	// Output:
-	// [embed.weight] map[lm_head.weight:embed.weight]
-	// [embed.weight lm_head.weight] map[]
+	// [embed.weight] map[format:pt lm_head.weight:embed.weight]
+	// [embed.weight lm_head.weight] map[format:pt]
 }
 
 // Tensors of a file with tied ones are renamed. Its metadata records lm_head.weight as another name of

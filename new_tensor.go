@@ -17,8 +17,8 @@ import (
 // written to while the tensor is read.
 //
 // T is the Go type of the dtype, the unsigned integer with its size for raw bits, or byte
-// for little-endian bytes, the only choice for F4 and F6. For a narrower float dtype, T
-// may be float32 or float64: reading rounds, as Convert does.
+// for little-endian bytes, the only choice for F4, F6 and F8_E8M0. For any other narrower float
+// dtype, T may be float32 or float64: reading rounds, as Convert does.
 func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 	t, err := newTensor[T](dtype, shape)
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 // names.
 //
 // If the index breaks a rule, or names a tensor that its shard lacks, the error is a
-// *[FormatError]. Errors of open are wrapped with the shard's name. After ten, no further shard
-// is opened.
+// *[FormatError]. Errors of open are wrapped with the shard's name. After ten
+// errors, no further shard is opened.
 func OpenShards(index io.Reader, open func(shard string) (*File, error)) (*File, error) {
 	if index == nil || open == nil {
 		return nil, prefixed(errors.New("opening shards: the index or the callback is nil"))

@@ -22,7 +22,8 @@ import (
 // One step replaces an earlier checkpoint: the rename of the index or of the single shard. When
 // several shards replace a single file, the step is the removal of the single file. After a failure or a crash, the
 // directory opens as the earlier checkpoint or as the new one, each whole; an earlier set without
-// an index may not open. Shard names are never reused: the stem gets a random number. At the end
+// an index may not open. If the directory holds a checkpoint, the stem of the new shards gets a
+// random number, so that no name of a shard is used twice. At the end
 // WriteShards removes the files of earlier and of crashed saves; if that fails, the error says
 // that the new checkpoint is complete. A concurrent WriteShards to the same directory fails; on
 // file systems without locks, such as NFS, save one at a time. On Windows open files can be

@@ -15,6 +15,9 @@ import (
 // data if they are the same part of one file or slice, with the same dtype and shape, and have
 // elements. Tie reads nothing and modifies neither map.
 //
+// Give the metadata "format": "pt" if programs in Python load the file: accelerate and
+// huggingface_hub refuse a file that has metadata without this key.
+//
 // The metadata contains names of tensors. To rename or drop tensors of a file that may have tied
 // ones, call Untie first, change the map, and call Tie before writing it: see the example of Untie.
 func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tensor, map[string]string) {

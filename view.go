@@ -11,8 +11,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// View returns the elements of t without copying them, as a slice without spare capacity. T is as
-// for NewTensor: View[float32] for F32, View[uint16] for F16 and BF16, View[byte] for any dtype.
+// View returns the elements of t without copying them, as a slice without spare capacity. T is the
+// Go type of the dtype, the unsigned integer with its size, or byte: View[float32] for F32,
+// View[uint16] for F16 and BF16, View[byte] for any dtype. Unlike for NewTensor, T cannot be a wider float.
 //
 // If t comes from Open, the slice is a part of the mapped file. Writing to it, using it
 // after Close, and reading it after a truncation of the file crash the program. Do not pass

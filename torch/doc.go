@@ -10,8 +10,8 @@
 //	defer f.Close()
 //	err = safetensors.WriteFile("model.safetensors", maps.Collect(f.Tensors()), f.Metadata())
 //
-// If the file has metadata, add "format": "pt" to it: accelerate and huggingface_hub refuse a file
-// whose metadata has other keys but not this one.
+// Give the written file "format": "pt" if it has any metadata, from the file of torch.save or from
+// [safetensors.Tie]: accelerate and huggingface_hub refuse a file whose metadata lacks this key.
 //
 // That converts a file of any size, because tensors are lazy: opening reads the pickle and a few
 // bytes of each storage. A training program may save several dicts in one file: [Keys] lists them,
