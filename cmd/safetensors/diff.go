@@ -33,7 +33,8 @@ the tolerance. The exit code is 1 if anything is different.
 
 --rename gives tensors of A the names that they have in B; --only and --except select by
 the new names. A tensor that cannot be read, such as one of complex128, is an error unless
---except leaves it out.
+--except leaves it out. Tensors are in the order of ls --sort name: layers.2 comes before
+layers.10.
 
 --json prints one line:
   {"a": "...", "b": "...", "equal": false, "only_a": [names], "only_b": [names],
@@ -167,8 +168,9 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	return err
 }
 
-// namesToCompare returns the selected names of the tensors of two sources. It is an error if one of
-// these tensors cannot be read; with --json it prints their names.
+// namesToCompare returns the selected names of the tensors of two sources, in the order of
+// pattern.Compare. It is an error if one of these tensors cannot be read; with --json it prints
+// their names.
 func (c *command) namesToCompare(a, b *source.Checkpoint, selection pattern.Selection) ([]string, error) {
 	seen := make(map[string]bool)
 	names, err := selection.Of(slices.DeleteFunc(slices.Concat(namesOf(a), namesOf(b)), func(name string) bool {
@@ -179,6 +181,7 @@ func (c *command) namesToCompare(a, b *source.Checkpoint, selection pattern.Sele
 	if names, err = selected(names, err, c.values, "--dequantize compares its numbers", a, b); err != nil {
 		return nil, err
 	}
+	slices.SortFunc(names, pattern.Compare)
 	d := &report.Comparison{A: a.Name, B: b.Name, OnlyA: []string{}, OnlyB: []string{}, Different: []*report.Pair{}, Metadata: []report.Meta{}}
 	unreadA, errA := unread(a, names)
 	unreadB, errB := unread(b, names)

@@ -23,7 +23,8 @@ func (c *command) stats() *cobra.Command {
 	var only, except []string
 	cmd := c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
 Min, max, mean and std are computed in float64 from the finite values. PATTERN selects
-tensors: with *, ? and [a-z], or by a name, which includes all names below it.
+tensors: with *, ? and [a-z], or by a name, which includes all names below it. Tensors are
+in the order of ls --sort name: layers.2 comes before layers.10.
 
 The histogram below the table shows the floats, without the smallest and the largest
 thousandth. Integers are shown only if there are no floats. The histograms of --json have
@@ -66,6 +67,7 @@ func (c *command) describe(name string, only, except []string) error {
 	if names, err = selected(names, err, c.values, showsNumbers, src); err != nil {
 		return err
 	}
+	slices.SortFunc(names, pattern.Compare)
 	if err := c.noteCodes(src, names...); err != nil {
 		return err
 	}
