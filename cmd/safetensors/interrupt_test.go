@@ -116,6 +116,7 @@ func TestInterruptCopy(t *testing.T) {
 	for _, args := range []string{
 		"repo/model.safetensors out/copy.safetensors", "repo/model.safetensors out/copy.safetensors --dtype f16",
 		"repo/model.safetensors out --max-shard-size 1GiB", "hf://owner/name out/copy.safetensors",
+		"repo/model.safetensors out/new/folder/", "repo/model.safetensors out/new/folder --max-shard-size 1GiB", "repo/model.safetensors out/new/folder --ranks 2",
 	} {
 		mkdir(t, "out")
 		r := start(t, append([]string{"cp", "-q"}, strings.Fields(args)...)...)

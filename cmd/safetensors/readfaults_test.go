@@ -372,3 +372,32 @@ func TestEveryRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestNewFolders fails at each operation of reading in turn: a copy removes the folders that it has created, and
+// keeps one that was there before, even if it is empty.
+func TestNewFolders(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, safetensors.WriteFile("a.safetensors", map[string]safetensors.Tensor{"x": floats(t, []int{2}, 1, 2), "y": floats(t, []int{1}, 3)}, nil))
+	for _, line := range []string{
+		"cp a.safetensors there/new/folder/", "cp a.safetensors there/new/folder", "cp a.safetensors there/new/folder --max-shard-size 8B",
+		"cp a.safetensors there/new/folder --ranks 2", "cp a.safetensors there/", "merge a.safetensors a.safetensors there/new/folder",
+	} {
+		failed := 0
+		for at := int64(1); ; at++ {
+			require.NoError(t, os.RemoveAll("there"))
+			mkdir(t, "there")
+			f := &readFault{at: at}
+			got := runsThrough(f, strings.Fields(line))
+			if f.failed.Load() == nil {
+				require.Zero(t, got.code, got.stderr)
+				break
+			}
+			if got.code != 0 {
+				failed++
+				require.DirExists(t, "there")
+				require.Empty(t, list(t, "there"), "%s: operation %d, %s", line, at, *f.failed.Load())
+			}
+		}
+		require.Positive(t, failed, line)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -77,34 +78,51 @@ func RemoveTagged(dir, tag string) error {
 // It also flushes the name of a folder that exists. Another process may have created the folder a
 // moment ago, without having flushed its name yet.
 func MkdirAll(name string) error {
+	_, err := CreateFolders(name)
+	return err
+}
+
+// CreateFolders is MkdirAll, and returns the folders that it has created, the outermost first. A
+// folder that another process creates at the same time is not among them. After an error, it
+// removes them.
+func CreateFolders(name string) (created []string, err error) {
 	name = filepath.Clean(name)
 	info, err := system.Stat(name)
 	switch {
 	case err == nil && !info.IsDir():
-		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+		return nil, &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
 	case err == nil:
-		return flushName(name)
+		return nil, flushName(name)
 	case !errors.Is(err, fs.ErrNotExist):
-		return err
+		return nil, err
 	}
 	parent := filepath.Dir(name)
 	if parent != name {
-		if err := MkdirAll(parent); err != nil {
-			return err
+		if created, err = CreateFolders(parent); err != nil {
+			return nil, err
 		}
 	}
 	err = system.Mkdir(name, 0o777)
+	if err == nil {
+		created = append(created, name)
+	}
 	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may have created it just now
-		return requiredOr("create a folder here", "create it by other means, or "+Instead, err)
+		err = requiredOr("create a folder here", "create it by other means, or "+Instead, err)
+	} else {
+		err = syncDir(parent)
 	}
-	created := err == nil
-	if err := syncDir(parent); err != nil {
-		if created {
-			system.Remove(name)
-		}
-		return err
+	if err != nil {
+		RemoveFolders(created)
+		return nil, err
 	}
-	return nil
+	return created, nil
+}
+
+// RemoveFolders removes folders that CreateFolders has returned, if they are empty.
+func RemoveFolders(created []string) {
+	for _, name := range slices.Backward(created) {
+		system.Remove(name) // fails unless the folder is empty
+	}
 }
 
 // flushName flushes the name of an existing folder in its parent. The names of the folders above it

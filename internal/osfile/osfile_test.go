@@ -346,6 +346,40 @@ func TestMkdirAll(t *testing.T) {
 	}
 }
 
+// TestCreateFolders returns the folders that were created, which RemoveFolders removes if they are empty.
+func TestCreateFolders(t *testing.T) {
+	dir := t.TempDir()
+	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "a", "b"), filepath.Join(dir, "a", "b", "c")
+	require.Equal(t, []string{a}, must(CreateFolders(a)))
+	created := must(CreateFolders(c + string(filepath.Separator)))
+	require.Equal(t, []string{b, c}, created)
+	require.Empty(t, must(CreateFolders(c)))
+	require.NoError(t, os.WriteFile(filepath.Join(b, "file"), nil, 0o666))
+	RemoveFolders(created)
+	require.NoDirExists(t, c)
+	require.DirExists(t, b)
+	require.NoError(t, os.Remove(filepath.Join(b, "file")))
+	RemoveFolders(created)
+	requireOnly(t, dir, "a")
+	defer Wrap(func(s System) System { return withoutFolder{s, c} })()
+	_, err := CreateFolders(c)
+	require.ErrorIs(t, err, fs.ErrPermission)
+	requireOnly(t, a)
+}
+
+// A withoutFolder refuses to create one folder.
+type withoutFolder struct {
+	System
+	name string
+}
+
+func (s withoutFolder) Mkdir(name string, mode fs.FileMode) error {
+	if name == s.name {
+		return fs.ErrPermission
+	}
+	return s.System.Mkdir(name, mode)
+}
+
 // TestMkdirAllThere: if a folder exists already, its parent is flushed, even if the name of the
 // folder is a link or ends in dots. A parent that may not be read is not flushed.
 func TestMkdirAllThere(t *testing.T) {

@@ -94,7 +94,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	} else if meant := almost(name); err != nil && meant != "" {
 		return nil, usage("%s would be a folder, did you mean %q?", term.Name(name), meant)
 	}
-	return folder{name: name, maxBytes: maxBytes}, nil
+	return folder{name: name, maxBytes: maxBytes, created: new(created)}, nil
 }
 
 // almost returns name with the ending that it probably should have, if its ending looks misspelled,
@@ -249,11 +249,12 @@ type folder struct {
 	name     string
 	maxBytes int64
 	align    int // alignment of the data buffer in files with tensors, or 0
+	created  *created
 }
 
 // Folder returns the local folder called name as a destination. Parse would take a name such as
 // x.safetensors for a file; Folder does not.
-func Folder(name string) Shared { return folder{name: name} }
+func Folder(name string) Shared { return folder{name: name, created: new(created)} }
 
 func (f folder) Free() error { return free(f) }
 

@@ -193,9 +193,9 @@ func TestParse(t *testing.T) {
 		require.Equal(t, fits, err == nil, "%d ranks", n)
 	}
 	for name, want := range map[string]Destination{
-		"-": stream{io.Discard}, "x.safetensors": single{name: "x.safetensors", format: format.Safetensors}, "x": folder{name: "x"},
-		"file:///x.safetensors": single{name: filepath.FromSlash("/x.safetensors"), format: format.Safetensors}, "file:///x": folder{name: filepath.FromSlash("/x")},
-		"llama-3.1": folder{name: "llama-3.1"}, "x.nz": folder{name: "x.nz"}, "x/": folder{name: "x/"}, "x.npz": single{name: "x.npz", format: format.ByName("x.npz")},
+		"-": stream{io.Discard}, "x.safetensors": single{name: "x.safetensors", format: format.Safetensors}, "x": Folder("x"),
+		"file:///x.safetensors": single{name: filepath.FromSlash("/x.safetensors"), format: format.Safetensors}, "file:///x": Folder(filepath.FromSlash("/x")),
+		"llama-3.1": Folder("llama-3.1"), "x.nz": Folder("x.nz"), "x/": Folder("x/"), "x.npz": single{name: "x.npz", format: format.ByName("x.npz")},
 	} {
 		require.Equal(t, want, must(Parse(t.Context(), name, io.Discard, 0)))
 	}
@@ -339,4 +339,36 @@ func TestEarlierShards(t *testing.T) {
 
 	require.Error(t, writeCopy(filepath.Join(to.name, "none", "x"), func(io.Writer) error { return nil }), "the folder is missing")
 	require.ErrorIs(t, writeCopy(to.PathOf("x"), func(io.Writer) error { return errBroken }), errBroken)
+}
+
+// TestCreatedFolders: unlock removes the folders that a destination has created, also those for files below it, except
+// those that have a file of another program, and those in which another process writes.
+func TestCreatedFolders(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		dir := t.TempDir()
+		above := filepath.Join(dir, "above")
+		to := Folder(filepath.Join(above, "new"))
+		unlock := must(to.Lock(together))
+		require.NoError(t, to.Put("sub/sub/a", nil))
+		require.NoError(t, to.Remove("sub/sub/a"))
+		unlock()
+		require.NoDirExists(t, above)
+
+		unlock = must(to.Lock(together))
+		other := filepath.Join(above, "other")
+		require.NoError(t, os.WriteFile(other, nil, 0o666))
+		unlock()
+		require.NoDirExists(t, to.PathOf("."))
+		require.FileExists(t, other)
+
+		require.NoError(t, os.Mkdir(to.PathOf("."), 0o777))
+		must(Folder(to.PathOf(".")).Lock(together))()
+		require.DirExists(t, to.PathOf("."), "it was there before")
+	}
+	first := Folder(filepath.Join(t.TempDir(), "new"))
+	unlock := must(first.Lock(true))
+	other := must(Folder(first.PathOf(".")).Lock(true))
+	unlock()
+	require.DirExists(t, first.PathOf("."))
+	other()
 }

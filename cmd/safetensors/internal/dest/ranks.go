@@ -54,9 +54,15 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 	if err != nil {
 		return err
 	}
-	if err := osfile.MkdirAll(filepath.Dir(r.name)); err != nil {
+	above, err := osfile.CreateFolders(filepath.Dir(r.name))
+	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			osfile.RemoveFolders(above)
+		}
+	}()
 	temp := osfile.TempName(filepath.Dir(r.name), "")
 	if err := os.Mkdir(temp, 0o777); err != nil {
 		return err

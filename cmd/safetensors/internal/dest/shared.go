@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -80,12 +82,10 @@ type Stored struct {
 // try is not enough, because a process that only sweeps the folder locks it for a moment.
 const lockTries = 50
 
-// Lock creates the folder if it does not exist. If Lock has created it, and together is false,
-// unlock removes the folder again if it is still empty.
+// Lock creates the folder if it does not exist. unlock removes the folders that were created since
+// f was made, by Lock or for files below the folder, if they are empty and no other process has locked f.
 func (f folder) Lock(together bool) (unlock func(), err error) {
-	_, err = osfile.Stat(f.name)
-	absent := errors.Is(err, fs.ErrNotExist)
-	if err := osfile.MkdirAll(f.name); err != nil {
+	if err := f.created.make(f.name); err != nil {
 		return nil, err
 	}
 	lock := osfile.Hold
@@ -97,16 +97,59 @@ func (f folder) Lock(together bool) (unlock func(), err error) {
 		time.Sleep(100 * time.Millisecond)
 		release, ok = lock(f.name)
 	}
-	switch {
-	case !ok:
+	if !ok {
 		return nil, fmt.Errorf("another process is writing to %s: try again when it has ended", term.Name(f.name))
-	case absent && !together:
-		return func() {
-			osfile.Remove(f.name) // Remove fails unless the folder is empty
-			release()
-		}, nil
 	}
-	return release, nil
+	return func() {
+		if together && !f.created.none() {
+			release()
+			if release, ok = osfile.Hold(f.name); !ok {
+				return
+			}
+		}
+		f.created.remove()
+		release()
+		if runtime.GOOS == "windows" { // the lock is a file in the folder, which was not empty until now
+			f.created.remove()
+		}
+	}, nil
+}
+
+// A created has the folders that a destination has created. A nil *created forgets them.
+type created struct {
+	mu    sync.Mutex
+	names []string // the outermost first
+}
+
+// make creates a folder, and those above it.
+func (c *created) make(name string) error {
+	names, err := osfile.CreateFolders(name)
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.names = append(c.names, names...)
+	}
+	return err
+}
+
+// none reports whether no folder was created.
+func (c *created) none() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.names) == 0
+}
+
+// remove removes the folders that are empty.
+func (c *created) remove() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	osfile.RemoveFolders(c.names)
 }
 
 // LockBriefly locks a folder for the moment in which a file in it is checked and replaced, and
@@ -155,7 +198,7 @@ func (f folder) path(name string) (string, error) {
 func (f folder) place(name string) (string, error) {
 	path, err := f.path(name)
 	if err == nil {
-		err = osfile.MkdirAll(filepath.Dir(path))
+		err = f.created.make(filepath.Dir(path))
 	}
 	return path, err
 }
