@@ -232,6 +232,7 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 		maps.Copy(w.bases, w.src.Tensors)
 	}
 	tensors, err := w.mergeBy(method, models, weights)
+	err = tiedAdvice(err, models)
 	var missing *merge.MissingError
 	switch {
 	case errors.As(err, &missing) && hasModule(parts, missing.Name):
@@ -246,6 +247,35 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 	maps.Copy(tensors, parts)
 	w.src.Tensors, w.made, w.sources = tensors, true, models
 	return nil
+}
+
+// tiedAdvice returns err with other advice if it is about a head that one model stores, and that is tied to the
+// embeddings of another one. A merge of the two needs two tensors, and a config.json that does not tie them, so that
+// the user has to give the tied model a head first. A head that equals the embeddings of its own model is superfluous.
+func tiedAdvice(err error, models []*source.Checkpoint) error {
+	var unpaired *merge.UnpairedError
+	if !errors.As(err, &unpaired) {
+		return err
+	}
+	name, with, without := unpaired.Name, models[unpaired.With], models[unpaired.Without]
+	verb := "stands"
+	stored := aliasesOf(without)[name]
+	if stored == "" {
+		verb = "probably stands"
+		stored = merge.EmbeddingsOf(without.Tensors, name, with.Tensors[name])
+	}
+	if stored == "" {
+		return err
+	}
+	same, unequal := merge.Equal(with.Tensors[name], with.Tensors[stored])
+	if unequal != nil {
+		return ofTensor(name, unequal)
+	}
+	if same {
+		return fmt.Errorf("%s, where %q %s for it. It equals %[2]q of its own model: cp --except makes a copy without it", unpaired.Fact(), stored, verb)
+	}
+	return fmt.Errorf("%s, where %q %s for it. To store both in a copy: cp %s head.safetensors --only %s --rename 's/.*/%s/', then cp %[4]s head.safetensors COPY, "+
+		`with "tie_word_embeddings": false in its config.json`, unpaired.Fact(), stored, verb, storage.Shown(without.Name), term.Name(stored), term.Name(name))
 }
 
 // numbered returns the names of models with the numbers that errors give them.

@@ -81,7 +81,7 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 	for k, m := range models[1:] {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
 			if _, ok := first[name]; !ok {
-				return nil, fmt.Errorf("tensor %q is in model %d and not in the first; cp --except makes a copy without it", name, k+2)
+				return nil, &UnpairedError{Name: name, With: k + 1}
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 			t, ok := m[name]
 			switch {
 			case !ok:
-				return nil, fmt.Errorf("tensor %q is in the first model and not in model %d; cp --except makes a copy without it", name, k+2)
+				return nil, &UnpairedError{Name: name, Without: k + 1}
 			case !slices.Equal(t.Shape(), first[name].Shape()):
 				return nil, fmt.Errorf("tensor %q is %v in the first model and %v in model %d", name, first[name], t, k+2)
 			}
@@ -105,6 +105,23 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 		merged[name] = t
 	}
 	return merged, nil
+}
+
+// An UnpairedError reports a tensor that is in the model With and not in the model Without. These are
+// indices, and one of them is 0.
+type UnpairedError struct {
+	Name          string
+	With, Without int
+}
+
+func (e *UnpairedError) Error() string { return e.Fact() + "; cp --except makes a copy without it" }
+
+// Fact returns the error without advice. It numbers the models from 1 on.
+func (e *UnpairedError) Fact() string {
+	if e.Without == 0 {
+		return fmt.Sprintf("tensor %q is in model %d and not in the first", e.Name, e.With+1)
+	}
+	return fmt.Sprintf("tensor %q is in the first model and not in model %d", e.Name, e.Without+1)
 }
 
 // mergeIf merges the tensors if all of them are floats. Otherwise they must be equal, and it

@@ -118,6 +118,17 @@ func hasHead(base checkpoint, embedding safetensors.Tensor) bool {
 	return false
 }
 
+// EmbeddingsOf returns the name of the embeddings of a model that has no head, and to which the head called name is
+// probably tied: those with the shape of the head. It returns "" if there are none, or if name is not that of a head.
+func EmbeddingsOf(model map[string]safetensors.Tensor, name string, head safetensors.Tensor) string {
+	for _, other := range slices.Sorted(maps.Keys(model)) {
+		if heads().MatchString(name) && embeddings().MatchString(other) && slices.Equal(model[other].Shape(), head.Shape()) && !hasHead(model, head) {
+			return other
+		}
+	}
+	return ""
+}
+
 // tiedHint returns a hint for an adapter of a head that the base does not store, or "".
 func tiedHint(base checkpoint, target string) string {
 	for name := range base {
