@@ -114,6 +114,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		Parameters: w.parameters,
 		AtOnce:     4,
 		Unchanged:  func() error { return permanentLocal(w.unchanged()) },
+		Free:       func() error { return w.partFree(dst) },
 		CopyFiles:  func() error { return w.copyFiles(dst) },
 		Begin: func(size int64) {
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))
@@ -136,4 +137,14 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		Part string `json:"part"`
 		*parts.Result
 	}{name, w.part.String(), result}, func() {})
+}
+
+// partFree is sideFilesFree for a part. A file that another part of the same job has written has the same content, so
+// that it is not in the way. Another try cannot succeed if a file is in the way.
+func (w *copyJob) partFree(dst dest.Shared) error {
+	err := w.sideFilesFree(dst)
+	if errors.As(err, new(inTheWay)) {
+		return parts.Refuse(err)
+	}
+	return permanent(err)
 }

@@ -31,11 +31,14 @@ func (w *copyJob) sideFilesFree(folder dest.Shared) error {
 			return err
 		}
 		if !bytes.Equal(there, data) {
-			return fmt.Errorf("%s exists with another content; --force replaces it", term.Name(folder.PathOf(name)))
+			return inTheWay{fmt.Errorf("%s exists with another content; --force replaces it", term.Name(folder.PathOf(name)))}
 		}
 	}
 	return nil
 }
+
+// An inTheWay is the error for a file next to the weights that may not be replaced.
+type inTheWay struct{ error }
 
 // sideFile returns the content of a file next to the weights.
 func (w *copyJob) sideFile(name string) ([]byte, error) {

@@ -47,12 +47,15 @@ func (j *Job) agree() error {
 func (j *Job) read(name string) ([]byte, error) { return j.To.Read(name, dest.MostSmall) }
 
 // create stores the plan in a folder that has no plan. It is an error if the folder holds a
-// checkpoint. If another part has stored a plan in the meantime, create returns that plan.
+// checkpoint, or another file that must stay. If another part has stored a plan in the meantime, create returns that plan.
 func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if dest.IsCheckpoint(name) {
 			return nil, j.occupied(name)
 		}
+	}
+	if err := j.Free(); err != nil {
+		return nil, err
 	}
 	text := j.Plan.encode()
 	for range 2 { // a store that ignores conditions would succeed a second time

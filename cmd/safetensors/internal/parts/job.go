@@ -42,8 +42,9 @@ type Job struct {
 	Unchanged func() error
 
 	// CopyFiles writes the files next to the weights. Do calls it before it writes the last file of
-	// the checkpoint.
-	CopyFiles func() error
+	// the checkpoint. Free returns an error if it would replace a file that must stay. Do calls Free
+	// before that, and before it stores the plan in a folder that has none.
+	CopyFiles, Free func() error
 
 	// Begin is called with the number of bytes of the shards that are about to be written.
 	Begin func(size int64)

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,13 @@ import (
 
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
 
 // jobs returns a func that makes jobs with a folder in common. Those of one tag copy the same
 // numbers; the headers of all are the same.
@@ -33,7 +41,7 @@ func jobs(t *testing.T, shards int) func(tag byte, part Part) *Job {
 			To: to.(dest.Shared), Name: "dst", Part: part, AtOnce: 1, Force: true,
 			Plan:   Plan{Source: []storage.Pin{{Name: "x", Size: 8, Tag: string(rune(tag))}}},
 			Shards: safetensors.Split(tensors, 8), Unchanged: func() error { return nil },
-			CopyFiles: func() error { return nil }, Begin: func(int64) {},
+			CopyFiles: func() error { return nil }, Free: func() error { return nil }, Begin: func(int64) {},
 		}
 		if shards > 1 {
 			job.Index = format.IndexFile
@@ -194,6 +202,24 @@ func TestFilesLast(t *testing.T) {
 	j.Plan.Shards = nil
 	require.ErrorIs(t, errorOf(j.Do()), fs.ErrPermission)
 	require.ErrorIs(t, errorOf(j.To.Read(format.ModelFile, 1)), fs.ErrNotExist)
+	for _, shards := range []int{1, 2} {
+		j = jobs(t, shards)('1', Part{1, 1})
+		j.Free = func() error { return changed }
+		copied = false
+		j.CopyFiles = func() error { copied = true; return nil }
+		require.ErrorIs(t, errorOf(j.Do()), changed)
+		require.Empty(t, must(j.To.Files("", true)), "there is no plan, either")
+		j.Free = func() error { // the file appears after the plan was stored
+			if _, err := j.To.Read(PlanName, 1); err == nil {
+				return changed
+			}
+			return nil
+		}
+		j.Plan.Shards = nil
+		require.ErrorIs(t, errorOf(j.Do()), changed)
+		require.False(t, copied)
+		require.NotContains(t, must(j.To.Files("", true)), cmp.Or(j.Index, format.ModelFile))
+	}
 	j = jobs(t, 2)('1', Part{1, 1}) // and then finds an index of somebody else
 	j.CopyFiles = func() error { return j.To.Put(format.IndexFile, []byte("{}")) }
 	require.ErrorContains(t, errorOf(j.Do()), "holds a checkpoint: "+format.IndexFile)

@@ -67,7 +67,7 @@ func (j *Job) writeShard(s Shard) error {
 	err := j.To.WriteShard(s.Name, dest.Shard{Tensors: j.Shards[s.Name]}, j.Metadata, func() error {
 		err := j.stillPlanned()
 		if err == nil && j.Index == "" {
-			err = j.CopyFiles()
+			err = j.copyFiles()
 		}
 		return err
 	})
@@ -80,6 +80,14 @@ func (j *Job) writeShard(s Shard) error {
 		}
 	}
 	return err
+}
+
+// copyFiles writes the files next to the weights.
+func (j *Job) copyFiles() error {
+	if err := j.Free(); err != nil {
+		return err
+	}
+	return j.CopyFiles()
 }
 
 // errReplaced is the error of a part whose list of stale shards is older than that in the folder.
@@ -142,7 +150,7 @@ func (j *Job) checkAll(files map[string]dest.Stored) (bool, error) {
 func (j *Job) commit() error {
 	err := j.stillPlanned()
 	if err == nil {
-		err = j.CopyFiles()
+		err = j.copyFiles()
 	}
 	if err == nil {
 		err = j.To.Create(j.Index, j.index)
