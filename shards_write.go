@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -25,7 +26,7 @@ import (
 // an index may not open. If the directory holds a checkpoint, the stem of the new shards gets a
 // random number, so that no name of a shard is used twice. At the end
 // WriteShards removes the files of earlier and of crashed saves; if that fails, the error says
-// that the new checkpoint is complete. A concurrent WriteShards to the same directory fails; on
+// that the new checkpoint is complete, and names all files that stay. A concurrent WriteShards to the same directory fails; on
 // file systems without locks, such as NFS, save one at a time. On Windows open files can be
 // neither replaced nor removed.
 func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
@@ -300,7 +301,10 @@ func (s *shardSet) commit() error {
 	}
 	err = dir.Sync()
 	if err == nil {
-		err = s.remove(stale) // not flushed: the next save removes files that a crash restores
+		left := s.remove(stale) // not flushed: the next save removes files that a crash restores
+		if len(left.Errs) > 0 {
+			err = left
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("the new checkpoint in %s is complete, but what follows failed: %w", s.dir, err)
@@ -328,17 +332,26 @@ func (s *shardSet) replace(dir *osfile.Dir, single bool) error {
 	if err := dir.Sync(); err != nil {
 		return err
 	}
-	return s.remove([]string{modelFile})
+	return errors.Join(s.remove([]string{modelFile}).Errs...)
 }
 
-// remove removes files from the directory, unless they are gone already.
-func (s *shardSet) remove(names []string) error {
-	for _, name := range names {
-		if err := osfile.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing a file of an earlier checkpoint: %w", err)
+// remove removes files from the directory, unless they are gone already. It goes on after an error.
+// Only if the index stays, the shards that it names stay, too.
+func (s *shardSet) remove(names []string) *osfile.Leftover {
+	left := new(osfile.Leftover)
+	for i, name := range names {
+		err := osfile.Remove(filepath.Join(s.dir, name))
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		left.Names, left.Errs = append(left.Names, name), append(left.Errs, fmt.Errorf("removing a file of an earlier checkpoint: %w", err))
+		if rest := names[i+1:]; name == indexFile && len(rest) > 0 {
+			left.Names = append(left.Names, rest...)
+			left.Errs = append(left.Errs, fmt.Errorf("its shards stay, too: %s", strings.Join(rest, ", ")))
+			break
 		}
 	}
-	return nil
+	return left
 }
 
 func (s *shardSet) abort() {

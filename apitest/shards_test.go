@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
@@ -364,4 +365,34 @@ func TestAliasesInTheIndex(t *testing.T) {
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, WriteShards(dir, tied, nil, 64))
 	restored(text, map[string]string{"format": "mlx", "t09": "t01"})
+}
+
+// A clinging system does not remove the first two shards of an earlier checkpoint.
+type clinging struct{ osfile.System }
+
+func (s clinging) Remove(name string) error {
+	if base := filepath.Base(name); base == "model-00001-of-00003.safetensors" || base == "model-00002-of-00003.safetensors" {
+		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrPermission}
+	}
+	return s.System.Remove(name)
+}
+
+// TestShardsStay: WriteShards removes the files of an earlier checkpoint that it can remove, and its error names the others.
+func TestShardsStay(t *testing.T) {
+	dir := t.TempDir()
+	x := must(NewTensor(U8, []int{1}, []byte{1}))
+	require.NoError(t, WriteShards(dir, map[string]Tensor{"a": x, "b": x, "c": x}, nil, 1))
+	restore := osfile.Wrap(func(s osfile.System) osfile.System { return clinging{s} })
+	err := WriteShards(dir, map[string]Tensor{"a": x}, nil, 0)
+	restore()
+	require.ErrorIs(t, err, fs.ErrPermission)
+	names := []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model.safetensors"}
+	require.Len(t, must(os.ReadDir(dir)), len(names))
+	for _, name := range names {
+		require.FileExists(t, filepath.Join(dir, name))
+	}
+	require.ErrorContains(t, err, names[0])
+	require.ErrorContains(t, err, names[1])
+	require.NoError(t, WriteShards(dir, map[string]Tensor{"a": x}, nil, 0))
+	require.Len(t, must(os.ReadDir(dir)), 1)
 }

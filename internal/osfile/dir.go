@@ -56,6 +56,17 @@ func Remove(name string) error {
 	return requiredOr("remove a file here", "remove it by other means, or save to an empty folder", system.Remove(name))
 }
 
+// A Leftover is the error of a save that is complete, but could not remove files of an earlier one.
+type Leftover struct {
+	Names []string // names of these files in their folder
+	Errs  []error
+}
+
+func (l *Leftover) Error() string { return errors.Join(l.Errs...).Error() }
+
+// Unwrap returns the errors of removing the files.
+func (l *Leftover) Unwrap() []error { return l.Errs }
+
 // RemoveTagged removes the temporary files with a tag from a folder. It ignores errors of removing
 // a file.
 func RemoveTagged(dir, tag string) error {

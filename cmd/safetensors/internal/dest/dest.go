@@ -279,15 +279,24 @@ func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	if err = s.begin(f, replaced, nil, there); err == nil {
 		err = safetensors.Saver{Align: f.align, Check: last}.WriteShards(f.name, tensors, metadata, f.maxBytes)
 	}
-	if err != nil {
+	var left *osfile.Leftover
+	if errors.As(err, &left) {
+		replaced = slices.DeleteFunc(replaced, func(name string) bool { return slices.Contains(left.Names, name) })
+	} else if err != nil {
 		if _, found := there[recordName]; !found {
 			remove(f, []string{recordName})
 		}
 		return err
 	}
 	if !s.records {
-		return nil
+		return err
 	}
+	return errors.Join(err, s.endSaved(f, replaced, err != nil))
+}
+
+// endSaved is end for a checkpoint that a Saver has written. If keep is true, the record stays for the next Set.
+func (s *Set) endSaved(f folder, replaced []string, keep bool) error {
+	s.records = !keep
 	now, err := f.Open()
 	if err != nil {
 		return fmt.Errorf("the new checkpoint in %s is complete, but cannot be opened to distinguish its files from those of an earlier one: %w", term.Name(f.name), err)

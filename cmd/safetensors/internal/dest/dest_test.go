@@ -1,8 +1,10 @@
 package dest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -371,4 +373,52 @@ func TestCreatedFolders(t *testing.T) {
 	unlock()
 	require.DirExists(t, first.PathOf("."))
 	other()
+}
+
+// A sticky system does not remove files with some names.
+type sticky struct {
+	osfile.System
+	names []string
+}
+
+func (s sticky) Remove(name string) error {
+	if slices.Contains(s.names, filepath.Base(name)) {
+		return &fs.PathError{Op: "remove", Path: name, Err: errBroken}
+	}
+	return s.System.Remove(name)
+}
+
+// TestOldShardsStay: if files of the earlier checkpoint cannot be removed, the others are removed, and the error names each
+// file that stays. Only the shards of an index that stays are kept. The next save removes all of them.
+func TestOldShardsStay(t *testing.T) {
+	const index = "model.safetensors.index.json"
+	shard := func(i int) string { return fmt.Sprintf("model-%05d-of-00003.safetensors", i) }
+	for _, c := range []struct{ sticky, stay []string }{
+		{[]string{shard(1)}, []string{shard(1)}}, {[]string{shard(1), shard(3)}, []string{shard(1), shard(3)}},
+		{[]string{"custom.safetensors"}, []string{"custom.safetensors"}}, {[]string{shard(2)}, []string{shard(2)}}, {[]string{index}, []string{shard(1), shard(2), shard(3), index}},
+	} {
+		to := folder{name: t.TempDir(), maxBytes: 8}
+		require.NoError(t, to.Write(checkpoint("a", "b", "c"), nil, nil))
+		before := slices.Sorted(maps.Keys(must(to.Files("", true))))
+		require.Equal(t, []string{shard(1), shard(2), shard(3), index}, before)
+		const custom = "custom.safetensors" // WriteShards does not recognize this name
+		if !slices.Contains(c.stay, shard(1)) {
+			require.NoError(t, os.Rename(to.PathOf(shard(1)), to.PathOf(custom)))
+			text := must(to.Read(index, MostSmall))
+			require.NoError(t, to.Put(index, bytes.ReplaceAll(text, []byte(shard(1)), []byte(custom))))
+		}
+		to.maxBytes = 0
+		restore := osfile.Wrap(func(s osfile.System) osfile.System { return sticky{s, c.sticky} })
+		err := to.Write(checkpoint("x"), nil, nil)
+		restore()
+		require.ErrorIs(t, err, errBroken)
+		require.ErrorContains(t, err, "is complete")
+		stay := slices.DeleteFunc(slices.Sorted(maps.Keys(must(to.Files("", true)))), func(name string) bool { return name == "model.safetensors" || name == recordName })
+		require.Equal(t, c.stay, stay)
+		for _, name := range stay {
+			require.ErrorContains(t, err, name)
+		}
+		require.NoError(t, to.Write(checkpoint("y"), nil, nil))
+		require.Equal(t, []string{"model.safetensors"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
+	}
 }
