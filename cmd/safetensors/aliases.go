@@ -7,6 +7,8 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // aliasesOf maps each alias of a tensor in a source to the name under which the tensor is stored.
@@ -50,6 +52,44 @@ func tieAliases(names, renamed []string, aliases map[string]string) map[string]s
 		}
 	}
 	return tied
+}
+
+// loseAliases sets lost to the aliases that --without-meta leaves out. --meta may set an alias again.
+func (w *copyJob) loseAliases() {
+	copied := make(map[string]bool)
+	for _, name := range w.origin {
+		copied[name] = true
+	}
+	aliases := aliasesOf(w.src)
+	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+		if _, set := w.pairs[alias]; !set && copied[aliases[alias]] {
+			w.lost = append(w.lost, alias)
+		}
+	}
+}
+
+// dropTied removes the aliases of tensors that --quantize replaces by codes and scales. A scheme may give the codes the
+// name of the tensor, but without scales an alias would stand for other numbers.
+func (w *copyJob) dropTied(quantised map[string]safetensors.Tensor) {
+	for _, alias := range slices.Sorted(maps.Keys(w.tied)) {
+		name := w.tied[alias]
+		if quantised[name].DType() != w.tensors[name].DType() {
+			w.lost = append(w.lost, alias)
+			delete(w.tied, alias)
+		}
+	}
+}
+
+// noteLost notes the aliases that the copy lacks.
+func (w *copyJob) noteLost(note func(text string)) {
+	if len(w.lost) == 0 {
+		return
+	}
+	text := "other names of tensors that became codes are lost: "
+	if w.withoutMeta {
+		text = "other names of tensors are lost without the metadata: "
+	}
+	note(text + variant.List(w.lost, 3, term.Name))
 }
 
 // withAliases returns metadata without the aliases before, and with the aliases after. It does not change metadata.

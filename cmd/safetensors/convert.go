@@ -188,6 +188,7 @@ func (w *copyJob) notes(note func(text string)) {
 	if len(left) > 0 {
 		note(fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(len(left), "tensor"), term.Name(slices.Min(left))))
 	}
+	w.noteLost(note)
 	w.noteUnconverted(note)
 	w.noteWider(note)
 	if w.kept > 0 {

@@ -31,6 +31,7 @@ type copyJob struct {
 	origin   map[string]string // maps each tensor, except those that --quantize makes, to its name in src
 	aliases  map[string]string // aliases of tensors of src: see aliasesOf
 	tied     map[string]string // aliases of tensors of the copy
+	lost     []string          // sorted aliases that the copy lacks because it has no metadata of src, or because --quantize has made codes of the tensor
 	untied   bool              // whether the copy has a tensor for each alias, because its format has no metadata
 	read     int64             // number of bytes of src that the job reads
 	config   []byte            // the new config.json; nil if there is none
@@ -308,6 +309,9 @@ func (w *copyJob) prepare() (err error) {
 	}
 	if err := w.take(); err != nil {
 		return err
+	}
+	if w.withoutMeta {
+		w.loseAliases()
 	}
 	w.read = min(w.read, stored)
 	if err := w.countParameters(); err != nil {

@@ -29,8 +29,9 @@ by cp of Unix.
 
 Tensors are dequantised, then selected by --only and --except, then renamed, then
 converted, then quantised. The other names of a tied tensor, which the metadata of a file
-lists, are selected and renamed like tensors. The codes, scales and zero points of
-quantised tensors keep their dtypes. If dtypes change, SRC has a config.json and DST is a
+lists, are selected and renamed like tensors; --without-meta loses them, and so does
+--quantize if it makes codes of the tensor. The codes, scales and zero points of quantised
+tensors keep their dtypes. If dtypes change, SRC has a config.json and DST is a
 folder, DST gets a config.json that fits the new tensors: their dtypes, and the new
 quantization_config or none. Other files are copied by --with-files only. SCHEME is
 fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.

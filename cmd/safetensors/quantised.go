@@ -113,6 +113,7 @@ func (w *copyJob) quantiseWeights() error {
 		return fmt.Errorf("--quantize %s: %s: %w", w.quantize, storage.Shown(w.src.Name), term.Bare(err))
 	}
 	w.countUnquantised(tensors, config, recipe)
+	w.dropTied(tensors)
 	w.read += w.readAgain(tensors)
 	w.tensors, w.quantisation = tensors, config
 	return nil
