@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
@@ -123,14 +126,101 @@ func withNamesOf(src, other *source.Checkpoint) *source.Checkpoint {
 	return &all
 }
 
-// aliasAdvice returns a sentence about a name that matches and is an alias in a source, or "" if there
-// is none.
-func aliasAdvice(src *source.Checkpoint, matches func(name string) bool) string {
+// selectTensors returns those of names that a selection contains, in their order. The names are those
+// of the tensors of a source, and possibly others. A tensor can also be selected by its aliases. A note
+// says which tensor that is. --except leaves out a tensor by its own name only: if it names an alias,
+// the note is about the tensor that stays.
+func (c *command) selectTensors(src *source.Checkpoint, selection pattern.Selection, names []string) ([]string, error) {
 	aliases := aliasesOf(src)
-	for _, name := range slices.Sorted(maps.Keys(aliases)) {
-		if matches(name) {
-			return fmt.Sprintf("its metadata says that %q is another name of %q", name, aliases[name])
+	for _, name := range names {
+		delete(aliases, name)
+	}
+	maps.DeleteFunc(aliases, func(_, stored string) bool { return selection.Excludes(stored) })
+	sorted := slices.Sorted(maps.Keys(aliases))
+	all, err := selection.Of(slices.Concat(names, sorted))
+	if err != nil {
+		return nil, orAlias(err, src)
+	}
+	selected := make(map[string]bool, len(all))
+	for _, name := range all {
+		selected[name] = true
+	}
+	noted := slices.DeleteFunc(sorted, func(alias string) bool {
+		if stored := aliases[alias]; selected[stored] {
+			return !selection.Excludes(alias)
+		}
+		return !selected[alias]
+	})
+	for _, alias := range noted {
+		selected[aliases[alias]] = true
+	}
+	c.noteAliases(aliases, noted)
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !selected[name] }), nil
+}
+
+// noteAliases notes the tensors that these aliases stand for. It counts all but the first few.
+func (c *command) noteAliases(aliases map[string]string, names []string) {
+	const most = 5
+	for _, name := range names[:min(len(names), most)] {
+		c.opener.Note(fmt.Sprintf("%s is another name of %s, as the metadata says", term.Name(name), term.Name(aliases[name])))
+	}
+	if more := len(names) - most; more > 0 {
+		c.opener.Note(fmt.Sprintf("%d more names are other names of tensors", more))
+	}
+}
+
+// commonAliases returns the aliases that two sources have in common, sorted. It leaves out those of
+// tensors that --except leaves out.
+func commonAliases(a, b *source.Checkpoint, selection pattern.Selection) []string {
+	ofA, ofB := aliasesOf(a), aliasesOf(b)
+	maps.DeleteFunc(ofA, func(alias, stored string) bool {
+		other, both := ofB[alias]
+		return !both || selection.Excludes(stored) || selection.Excludes(other)
+	})
+	return slices.Sorted(maps.Keys(ofA))
+}
+
+// compareAliases prepares two sources for the comparison of the selected names, some of which may be
+// aliases in both. If an alias is selected, but the tensor for which it stands in one of them is not,
+// compareAliases adds the tensors to both sources under that name, and notes which tensors they are.
+// It leaves out the other aliases from the names that it returns: their tensors are compared anyway.
+func (c *command) compareAliases(selected []string, a, b *source.Checkpoint) []string {
+	ofA, ofB := aliasesOf(a), aliasesOf(b)
+	var names, byAlias []string
+	all := make(map[string]bool, len(selected))
+	for _, name := range selected {
+		all[name] = true
+	}
+	for _, name := range selected {
+		storedA, inA := ofA[name]
+		storedB, inB := ofB[name]
+		switch {
+		case !inA || !inB:
+			names = append(names, name)
+		case !all[storedA] || !all[storedB]:
+			a.Tensors[name], b.Tensors[name] = a.Tensors[storedA], b.Tensors[storedB]
+			names, byAlias = append(names, name), append(byAlias, name)
 		}
 	}
-	return ""
+	c.noteAliases(ofA, byAlias)
+	c.noteAliases(ofB, slices.DeleteFunc(byAlias, func(name string) bool { return ofA[name] == ofB[name] }))
+	return names
+}
+
+// orAlias returns err, the error of Selection.Of. If a pattern matches no name, but an alias in one of
+// the sources, orAlias returns an error that names the tensor.
+func orAlias(err error, sources ...*source.Checkpoint) error {
+	var none *pattern.NoMatch
+	if !errors.As(err, &none) {
+		return err
+	}
+	for _, src := range sources {
+		aliases := aliasesOf(src)
+		for _, name := range slices.Sorted(maps.Keys(aliases)) {
+			if none.Glob.Matches(name) {
+				return fmt.Errorf("no tensor of %s matches %q, but its metadata says that %q is another name of %q", storage.Shown(src.Name), none.Glob, name, aliases[name])
+			}
+		}
+	}
+	return err
 }

@@ -173,11 +173,12 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 // their names.
 func (c *command) namesToCompare(a, b *source.Checkpoint, selection pattern.Selection) ([]string, error) {
 	seen := make(map[string]bool)
-	names, err := selection.Of(slices.DeleteFunc(slices.Concat(namesOf(a), namesOf(b)), func(name string) bool {
+	names, err := selection.Of(slices.DeleteFunc(slices.Concat(namesOf(a), namesOf(b), commonAliases(a, b, selection)), func(name string) bool {
 		twice := seen[name]
 		seen[name] = true
 		return twice
 	}))
+	names = c.compareAliases(names, a, b)
 	if names, err = selected(names, err, c.values, "--dequantize compares its numbers", a, b); err != nil {
 		return nil, err
 	}

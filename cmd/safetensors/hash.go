@@ -115,7 +115,7 @@ func (c *command) sumsOfSource(name string, tensors bool, selection pattern.Sele
 	defer src.Close()
 	var selected []string
 	if tensors {
-		if selected, err = selection.Of(namesOf(src)); err != nil {
+		if selected, err = c.selectTensors(src, selection, namesOf(src)); err != nil {
 			return nil, err
 		}
 		if missing, err := unread(src, selected); err != nil {

@@ -144,7 +144,7 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 		return nil, err
 	}
 	defer src.Close()
-	names, err := f.selection.Of(src.Order)
+	names, err := c.selectTensors(src, f.selection, src.Order)
 	if names, err = selected(names, err, false, "show and stats have --dequantize, which shows its numbers", src); err != nil {
 		return nil, err
 	}

@@ -251,18 +251,12 @@ func standsFor(src *source.Checkpoint, matches func(name string) bool) string {
 
 // selected returns names and err, which are the results of Selection.Of. If a pattern matches no
 // name, but would match a tensor that dequantising a source makes, selected returns an error with
-// advice instead: the advice names the flag that dequantises.
+// advice instead: the advice names the flag that dequantises. The error of a pattern that matches an
+// alias is that of orAlias.
 func selected(names []string, err error, dequantised bool, advice string, sources ...*source.Checkpoint) ([]string, error) {
 	var none *pattern.NoMatch
-	if !errors.As(err, &none) {
-		return names, err
-	}
-	for _, src := range sources {
-		if other := aliasAdvice(src, none.Glob.Matches); other != "" {
-			return nil, fmt.Errorf("no tensor of %s matches %q, but %s", storage.Shown(src.Name), none.Glob, other)
-		}
-	}
-	if dequantised {
+	err = orAlias(err, sources...)
+	if dequantised || !errors.As(err, &none) {
 		return names, err
 	}
 	for _, src := range sources {

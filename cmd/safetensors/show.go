@@ -130,8 +130,9 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 	if !ok && !c.values && standsFor(src, func(plain string) bool { return plain == name }) != "" {
 		return t, fmt.Errorf("%s holds %q as codes and scales: %s", storage.Shown(src.Name), name, showsNumbers)
 	}
-	if stored, alias := aliasesOf(src)[name]; !ok && alias {
-		c.opener.Note(fmt.Sprintf("%s is another name of %s, as the metadata says", term.Name(name), term.Name(stored)))
+	aliases := aliasesOf(src)
+	if stored, alias := aliases[name]; !ok && alias {
+		c.noteAliases(aliases, []string{name})
 		return src.Tensors[stored], nil
 	}
 	if !ok && name == "" { // as when a variable of a shell is not set

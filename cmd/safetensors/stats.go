@@ -23,8 +23,9 @@ func (c *command) stats() *cobra.Command {
 	var only, except []string
 	cmd := c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
 Min, max, mean and std are computed in float64 from the finite values. PATTERN selects
-tensors: with *, ? and [a-z], or by a name, which includes all names below it. Tensors are
-in the order of ls --sort name: layers.2 comes before layers.10.
+tensors: with *, ? and [a-z], or by a name, which includes all names below it. The other
+names that the metadata lists for tied tensors select them, too. Tensors are in the order
+of ls --sort name: layers.2 comes before layers.10.
 
 The histogram below the table shows the floats, without the smallest and the largest
 thousandth. Integers are shown only if there are no floats. The histograms of --json have
@@ -63,7 +64,7 @@ func (c *command) describe(name string, only, except []string) error {
 		return err
 	}
 	defer src.Close()
-	names, err := selection.Of(src.Order)
+	names, err := c.selectTensors(src, selection, src.Order)
 	if names, err = selected(names, err, c.values, showsNumbers, src); err != nil {
 		return err
 	}

@@ -287,7 +287,7 @@ func (c *command) tensorsToVerify(src *source.Checkpoint, want *manifest.Manifes
 	for _, e := range want.Tensors {
 		all = append(all, e.Name)
 	}
-	names, err := selection.Of(all)
+	names, err := c.selectTensors(src, selection, all)
 	if err != nil || len(want.Tensors) == 0 {
 		return src.Order, err
 	}

@@ -79,6 +79,11 @@ func ParseSelection(only, except []string) (s Selection, err error) {
 	return s, err
 }
 
+// Excludes reports whether the selection leaves out a name because of one of the Globs in except.
+func (s Selection) Excludes(name string) bool {
+	return slices.ContainsFunc(s.except, func(g Glob) bool { return g.Matches(name) })
+}
+
 // IsZero reports whether the selection has no patterns, so that it selects all names.
 func (s Selection) IsZero() bool { return len(s.only)+len(s.except) == 0 }
 
