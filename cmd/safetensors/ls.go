@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -117,10 +118,16 @@ type listing struct {
 }
 
 // orTensor adds advice to the error for a source that does not exist, if its name is the name of tensors of the first
-// source, or resembles one.
+// source, or if it resembles one and no file has a similar name.
 func orTensor(name string, first *listing, err error) error {
-	if first.matches(name) {
+	near := source.NearFile(name)
+	switch matches := first.matches(name); {
+	case matches && near != "":
+		return fmt.Errorf("%w To list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Name(name))
+	case matches:
 		return fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Name(name))
+	case near != "":
+		return err
 	}
 	var tensors []string
 	for _, t := range first.Tensors {

@@ -28,26 +28,30 @@ func Suggest(name string, names []string) string {
 	return fmt.Sprintf(", did you mean %q?", best)
 }
 
-// Distance returns how many bytes must be inserted, removed or replaced to turn a into b
-// (Levenshtein, 1966). If that number is at least the limit most, Distance returns the limit.
+// Distance returns how many changes turn a into b: a byte is inserted, removed or replaced, or two
+// neighbors are exchanged, as in "modle" (the optimal string alignment; Levenshtein, 1966, and
+// Damerau, 1964). If that number is at least the limit most, Distance returns the limit.
 func Distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most
 	}
-	row := make([]int, len(b)+1)
+	earlier, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		earlier, last, row = last, row, earlier
 		row[0] = i + 1
 		least := row[0]
 		for j := range len(b) {
-			cost := diagonal
+			cost := last[j]
 			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
+				cost = 1 + min(last[j], row[j], last[j+1])
+				if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+					cost = min(cost, 1+earlier[j-1])
+				}
 			}
-			diagonal, row[j+1] = row[j+1], cost
+			row[j+1] = cost
 			least = min(least, cost)
 		}
 		if least >= most {

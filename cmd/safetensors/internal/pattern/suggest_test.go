@@ -15,7 +15,7 @@ func TestSuggest(t *testing.T) {
 		"MODEL.LAYERS.0.MLP.WEIGHT": "model.layers.0.mlp.weight",
 		"mlp.weight":                "model.layers.0.mlp.weight",
 		"lm_head":                   "lm_head.weight",
-		"lm_haed.weigth":            "lm_head.weight", // four of fourteen bytes differ
+		"lm_haed.weigth":            "lm_head.weight",
 		"lm_":                       "lm_head.weight",
 		"lm":                        "",
 		"":                          "",
@@ -35,7 +35,7 @@ func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
-	}{{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
+	}{{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}, {"modle", "model", 1}, {"ab", "ba", 1}, {"aba", "bab", 2}, {"abab", "baba", 2}, {"ca", "abc", 3}, {"abcdef", "badcfe", 3}} {
 		require.Equal(t, c.want, Distance(c.a, c.b, 100))
 		require.Equal(t, c.want, Distance(c.b, c.a, 100))
 		require.Equal(t, min(c.want, 2), Distance(c.a, c.b, 2))

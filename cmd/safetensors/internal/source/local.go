@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
@@ -17,8 +18,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// orURL returns err. If err means that no such file exists, orURL adds the URL that name may stand for, of a repository on
-// the hub or of a server, or else a file with a similar name.
+// orURL returns err. If err means that no such file exists, orURL adds the URL of a server that name may stand for, or
+// else a file with a similar name, or else a repository on the hub.
 func orURL(name string, err error) error {
 	path, ok := err.(*fs.PathError)
 	if !ok || !errors.Is(err, fs.ErrNotExist) {
@@ -29,15 +30,16 @@ func orURL(name string, err error) error {
 	if onHub == "" && errors.Is(owner, fs.ErrNotExist) && repository().MatchString(name) {
 		onHub = "hf://" + name
 	}
+	near := NearFile(name)
 	switch {
 	case address().MatchString(name):
 		path.Err = fmt.Errorf("%w; if this is the address of a server: http://%s", path.Err, name)
 	case oneSlash().MatchString(name):
 		path.Err = fmt.Errorf("%w; a URL has two slashes: %s", path.Err, oneSlash().ReplaceAllString(name, "$1://"))
+	case near != "":
+		path.Err = fmt.Errorf("%w, did you mean %s?", path.Err, term.Name(near))
 	case onHub != "":
 		path.Err = fmt.Errorf("%w; on the hub it is %s", path.Err, onHub)
-	default:
-		path.Err = fmt.Errorf("%w%s", path.Err, nearFile(name))
 	}
 	return err
 }
@@ -51,28 +53,57 @@ var address = lazyregexp.New(`^[\w.-]+:\d{1,5}(/|$)`)
 // oneSlash matches the scheme of a URL that has one slash instead of two, or none, as the remotes of rclone.
 var oneSlash = lazyregexp.New(`^(https?|s3|gs|azblob):/?`)
 
-// nearFile returns a question with the file whose name resembles a name that does not exist the most, in the same folder.
-// It returns "" if no name is similar enough, or if the folder has very many files. The limit depends on the name without
-// its ending, because two names often have the same ending.
-func nearFile(name string) string {
-	const most = 10_000
+// NearFile returns the file that a name may stand for if no such file exists: the one with the ending .safetensors, or the
+// one in the same folder whose name is the most similar. It looks for a folder that does not exist in the same way; that
+// folder must have a file of the given name. NearFile returns "" if there is no such file.
+func NearFile(name string) string {
 	name = filepath.Clean(name)
-	entries, err := os.ReadDir(filepath.Dir(name))
+	if dir := filepath.Dir(name); dir != name && !exists(dir) {
+		folder := NearFile(dir)
+		if near := filepath.Join(folder, filepath.Base(name)); folder != "" && exists(near) {
+			return near
+		}
+		return ""
+	}
+	if near := name + ".safetensors"; exists(near) {
+		return near
+	}
+	return nearEntry(name)
+}
+
+// exists reports whether a local file exists.
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// nearEntry returns the file in the folder of a name whose own name is the most similar. It returns "" if none is similar
+// enough, or if the folder has very many files. The limit depends on the name without its ending, because two names often
+// have the same ending.
+func nearEntry(name string) string {
+	const most = 10_000
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return ""
+	}
+	defer dir.Close()
+	entries, err := dir.Readdirnames(most + 1)
 	if err != nil || len(entries) > most {
 		return ""
 	}
+	slices.Sort(entries)
 	base := filepath.Base(name)
 	limit := len(strings.TrimSuffix(base, filepath.Ext(base)))/3 + 1
 	best := ""
-	for _, e := range entries {
-		if d := pattern.Distance(strings.ToLower(base), strings.ToLower(e.Name()), limit); d < limit {
-			best, limit = e.Name(), d
+	for _, entry := range entries {
+		if d := pattern.Distance(strings.ToLower(base), strings.ToLower(entry), limit); d < limit {
+			best, limit = entry, d
 		}
 	}
 	if best == "" || best == base { // a link that leads nowhere has the name itself
 		return ""
 	}
-	return fmt.Sprintf(", did you mean %s?", term.Name(filepath.Join(filepath.Dir(name), best)))
+	return filepath.Join(filepath.Dir(name), best)
 }
 
 // hubPage matches the URLs that people copy from a browser, or mistype for hf://.
