@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -109,6 +110,9 @@ func withFolder(err error, names []string, name string) error {
 		return strings.HasSuffix(name, ".json") && !strings.HasSuffix(name, ".index.json") && !strings.Contains(name, "://")
 	}
 	if i := slices.IndexFunc(names, config); i >= 0 && len(names) > 1 {
+		if file := new(source.JSONFile); errors.As(err, &file) { // its advice names the folder without a DST
+			err = fmt.Errorf("%s: %w", storage.Shown(file.Name), file.WithoutAdvice())
+		}
 		return fmt.Errorf("%w; a folder is copied by its name: cp %s %s --with-files", err, term.Name(filepath.Dir(names[i])), term.Name(name))
 	}
 	return err

@@ -3,6 +3,7 @@
 package format
 
 import (
+	"bytes"
 	"io"
 	"maps"
 	"path"
@@ -171,6 +172,14 @@ func ByName(name string) *Format {
 		}
 	}
 	return nil
+}
+
+// IsJSON reports whether a file has JSON, judging by its name and its first bytes. The length of a safetensors header, whose
+// first byte may be a brace, contains a zero.
+func IsJSON(r io.ReaderAt, size int64, name string) bool {
+	f := ByName(name)
+	text := bytes.TrimLeft(head(r, size, 64), " \t\r\n")
+	return f != nil && slices.Contains(f.Endings, ".json") && len(text) > 0 && (text[0] == '{' || text[0] == '[') && !bytes.Contains(text, []byte{0})
 }
 
 // Written lists the endings of the files that can be written: ".safetensors, .npz or …".

@@ -63,6 +63,47 @@ type advised struct {
 func (e advised) Error() string { return e.text }
 func (e advised) Unwrap() error { return e.err }
 
+// A JSONFile is the error for a source that is a JSON file, such as config.json.
+type JSONFile struct {
+	Name   string // name of the source
+	advice string // advice for the end of the error, about the folder if that holds a model
+}
+
+func (e *JSONFile) Error() string { return "this is a JSON file, which has no weights" + e.advice }
+
+// Unwrap returns a FormatError with the text of e.
+func (e *JSONFile) Unwrap() error { return &safetensors.FormatError{Offset: -1, Reason: e.Error()} }
+
+// WithoutAdvice returns the error without the advice at its end.
+func (e *JSONFile) WithoutAdvice() error { return &JSONFile{Name: e.Name} }
+
+// jsonFile returns the error for a JSON file with this name in a folder.
+func jsonFile(verb, name string, fsys *storage.FS) error {
+	e := &JSONFile{Name: name}
+	entries, err := fsys.Entries()
+	if err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isModel(e.Name()) }) {
+		folder := filepath.Dir(name)
+		if storage.IsURL(name) {
+			folder = name[:strings.LastIndexByte(name, '/')]
+		}
+		e.advice = fmt.Sprintf(", did you mean \"%s\"?", onCommandLine(verb, storage.Shown(folder)))
+	}
+	return e
+}
+
+// isModel reports whether a file makes its folder one with a model, judging by its name.
+func isModel(name string) bool {
+	return isSafetensors(name) || isTorch(name) || storage.IsIndex(name) || storage.IsTorchIndex(name) || name == "model_index.json"
+}
+
+// onCommandLine returns the command line of a verb with this source.
+func onCommandLine(verb, shown string) string {
+	if verb == "cp" {
+		shown += " DST"
+	}
+	return verb + " " + shown
+}
+
 // howToName replaces the advice in the error for a folder with several files or models by how to name them on the command
 // line of a verb.
 func howToName(verb, folder string, err error) error {
@@ -73,11 +114,7 @@ func howToName(verb, folder string, err error) error {
 		if at := new(fs.PathError); errors.As(reason, &at) {
 			reason = at.Err
 		}
-		advice := fmt.Sprintf("%s %s/%s", verb, shown, members.Names[0])
-		if verb == "cp" {
-			advice += " DST"
-		}
-		return advise("%v; name one of its models: %s", reason, advice)
+		return advise("%v; name one of its models: %s", reason, onCommandLine(verb, shown+"/"+members.Names[0]))
 	}
 	several := new(variant.Several)
 	if !errors.As(err, &several) {

@@ -254,7 +254,14 @@ func (o *Opener) openFile(c *Checkpoint, fsys *storage.FS, name string) error {
 	}
 	c.closers = append(c.closers, f.Close)
 	c.Files = fsys.Opened()
-	return o.openReader(c, f.(io.ReaderAt), c.Files[0].Size, name)
+	size := c.Files[0].Size
+	if err = o.openReader(c, f.(io.ReaderAt), size, name); err != nil {
+		if errors.As(err, new(*safetensors.FormatError)) && format.IsJSON(f.(io.ReaderAt), size, name) {
+			return jsonFile(cmp.Or(o.Verb, "ls"), c.Name, fsys)
+		}
+		return err
+	}
+	return nil
 }
 
 var errNotLocal = errors.New("is not a file of this machine")
