@@ -137,6 +137,29 @@ func howToName(verb, folder string, err error) error {
 	return advise("%s; name one: %s %s; or join %s: cp %s NEW", several.Found(), verb, term.Name(filepath.Join(folder, several.Names[0])), which, files)
 }
 
+// orFiles returns err, the error for a folder without a model. If the folder has files that are sources of their own, such as
+// x.npz, and no weights in a format of models, orFiles returns an error that says how to name one of these files.
+func orFiles(verb, folder string, fsys *storage.FS, err error) error {
+	entries, unlisted := fsys.Entries()
+	if unlisted != nil {
+		return err
+	}
+	var names []string
+	for _, e := range entries {
+		switch f := format.ByName(e.Name()); {
+		case isModel(e.Name()), strings.HasSuffix(e.Name(), ".distcp"), variant.IsMetadata(e.Name()):
+			return err
+		case !e.IsDir() && f != nil && f.Open != nil:
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return err
+	}
+	shown := storage.Shown(strings.TrimRight(folder, "/") + "/" + names[0])
+	return advised{fmt.Sprintf("no .safetensors file in it, but %s; name one: %s", variant.List(names, 5, term.Name), onCommandLine(verb, shown)), err}
+}
+
 // isNumbered reports whether a file is a shard, judging by its name.
 func isNumbered(name string) bool {
 	_, ok := variant.ParseShard(name)

@@ -232,6 +232,9 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 		return o.openFile(c, fsys, name)
 	}
 	f, err := o.openFolder(c, fsys, name)
+	if err != nil && name == "." && o.Variant == "" && !storage.IsFault(err) {
+		err = orFiles(cmp.Or(o.Verb, "ls"), c.Name, fsys, err)
+	}
 	if err != nil {
 		return howToName(cmp.Or(o.Verb, "ls"), c.Name, err)
 	}
