@@ -93,11 +93,13 @@ func (p *Plan) differences(stored *Plan) error {
 			add("it has %s, not %s", flag(name, there), flag(name, here))
 		}
 	}
+	otherRun := len(all) > 0
 	there, here := pinsByName(stored.Source), pinsByName(p.Source)
 	for _, name := range union(here, there) {
 		was, planned := there[name]
 		now, found := here[name]
 		switch {
+		case otherRun && besides(name) && (!planned || !found || hashed(was) != hashed(now)): // the flags or the version make this difference
 		case !planned:
 			add("its SRC lacks %s", term.Name(name))
 		case !found:
@@ -118,6 +120,12 @@ func (p *Plan) differences(stored *Plan) error {
 	}
 	return errors.New(strings.Join(all, "; "))
 }
+
+// besides reports whether a file of a source is one beside the weights, such as config.json. The flags decide which of these
+// are read, and whether they are hashed.
+func besides(name string) bool { return !storage.OfWeights(strings.ToLower(name)) }
+
+func hashed(p storage.Pin) bool { return strings.HasPrefix(p.Tag, "sha256:") }
 
 func flag(name string, values []string) string {
 	if len(values) == 0 {

@@ -108,11 +108,11 @@ func (f *Folder) SideFiles() ([]string, error) {
 // judging by its name. It ignores case, because some file systems do.
 func comesAlong(name string) bool {
 	name = strings.ToLower(name)
-	return fs.ValidPath(name) && !strings.Contains("/"+name, "/.") && !strings.Contains("/"+name+"/", "/__pycache__/") && !ofWeights(name)
+	return fs.ValidPath(name) && !strings.Contains("/"+name, "/.") && !strings.Contains("/"+name+"/", "/__pycache__/") && !OfWeights(name)
 }
 
-// ofWeights reports whether a file may contain tensors or specify their places, judging by its name in lower case.
-func ofWeights(name string) bool {
+// OfWeights reports whether a file may contain tensors or specify their places, judging by its name in lower case.
+func OfWeights(name string) bool {
 	return IsIndex(name) || IsTorchIndex(name) || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
@@ -124,7 +124,7 @@ func (f *Folder) WeightFiles() (names []string, err error) {
 	}
 	entries, err := f.fsys.Entries()
 	for _, e := range entries {
-		if !e.IsDir() && ofWeights(strings.ToLower(e.Name())) {
+		if !e.IsDir() && OfWeights(strings.ToLower(e.Name())) {
 			names = append(names, e.Name())
 		}
 	}
