@@ -269,7 +269,7 @@ func (s *shardSet) write() error {
 			s.files[i] = f
 		}
 		if err := s.out[i].writeFile(f); err != nil {
-			return fmt.Errorf("writing %s: %w", name, err)
+			return osfile.Writing(name, err)
 		}
 		return f.Finish()
 	}

@@ -68,7 +68,7 @@ func (s Saver) create(name string, h *Header) (*Writer, error) {
 	}
 	if err != nil {
 		f.Abort()
-		return nil, fmt.Errorf("writing %s: %w", name, err)
+		return nil, osfile.Writing(name, err)
 	}
 	return w, nil
 }

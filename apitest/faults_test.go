@@ -7,6 +7,7 @@ package apitest_test
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"strings"
 	"syscall"
@@ -197,6 +198,10 @@ func TestSomeFaults(t *testing.T) {
 			if f.rest && d.fault.hit {
 				require.ErrorIs(t, err, f.err)
 				require.False(t, f.op == "allocate" && d.counts["write"] > 0)
+				if path := new(fs.PathError); f.op == "allocate" { // the error names the file once
+					require.ErrorAs(t, err, &path)
+					require.EqualError(t, err, "safetensors: "+path.Error())
+				}
 				return
 			}
 			require.NoError(t, err, "%s %s", f.op, f.err)

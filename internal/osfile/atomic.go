@@ -94,7 +94,7 @@ func (s Settings) Save(name string, write func(*Atomic) error) error {
 	}
 	defer a.Abort()
 	if err := write(a); err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
+		return Writing(name, err)
 	}
 	if err := a.Finish(); err != nil {
 		return err
@@ -211,6 +211,15 @@ func fail(op, name string, err error) error {
 		err = link.Err
 	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// Writing returns an error of writing a file with the name of the file, unless the error is one of the system that
+// contains this name.
+func Writing(name string, err error) error {
+	if path := new(fs.PathError); errors.As(err, &path) && path.Path == name {
+		return err
+	}
+	return fmt.Errorf("writing %s: %w", name, err)
 }
 
 func (a *Atomic) fail(op string, err error) error { return fail(op, a.name, err) }

@@ -233,7 +233,7 @@ func (f folder) writeResumable(name, path string, s Shard, last func() error) er
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, term.Bare(err))
+		return osfile.Writing(path, term.Bare(err))
 	}
 	return nil
 }

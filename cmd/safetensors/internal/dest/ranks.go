@@ -65,7 +65,7 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 	}()
 	temp := osfile.TempName(filepath.Dir(r.name), "")
 	if err := os.Mkdir(temp, 0o777); err != nil {
-		return err
+		return named(r.name, err, temp)
 	}
 	defer func() {
 		if err != nil {
@@ -77,8 +77,9 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 		if err != nil {
 			return err
 		}
-		if err := dcp.WriteFile(filepath.Join(temp, dcp.FileName(rank)), pieces, metadata); err != nil {
-			return err
+		file := dcp.FileName(rank)
+		if err := dcp.WriteFile(filepath.Join(temp, file), pieces, metadata); err != nil {
+			return named(filepath.Join(r.name, file), term.Bare(err), filepath.Join(temp, file))
 		}
 	}
 	if last != nil {

@@ -240,7 +240,7 @@ func (f folder) temp() string { return osfile.TempName(f.name, osfile.SaverTag) 
 
 func (f folder) touch() error {
 	temp := f.temp()
-	return errors.Join(os.Mkdir(temp, 0o777), ignoreAbsent(os.Remove(temp)))
+	return errors.Join(named(f.name, os.Mkdir(temp, 0o777), temp), ignoreAbsent(os.Remove(temp)))
 }
 
 func ignoreAbsent(err error) error {
@@ -286,10 +286,10 @@ func (f folder) Create(name string, data []byte) error {
 func (f folder) link(path string, data []byte) error {
 	temp := f.temp()
 	if err := WriteFile(temp, Writing(data)); err != nil {
-		return err
+		return named(path, err, temp)
 	}
 	defer os.Remove(temp)
-	return osfile.Named(path, func() error { return os.Link(temp, path) })
+	return osfile.Named(path, func() error { return named(path, os.Link(temp, path), temp) })
 }
 
 func (f folder) Put(name string, data []byte) error {
@@ -327,9 +327,24 @@ func (f folder) WriteShard(name string, s Shard, metadata map[string]string, las
 	}
 	if err != nil {
 		os.Remove(temp)
-		return fmt.Errorf("writing %s: %w", path, term.Bare(err))
+		return osfile.Writing(path, named(path, term.Bare(err), temp))
 	}
 	return nil
+}
+
+// named returns an error of writing or linking a temporary file as one of the file at path, which gets its content.
+func named(path string, err error, temp string) error {
+	switch at := err.(type) {
+	case *fs.PathError:
+		if at.Path == temp {
+			return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
+		}
+	case *os.LinkError:
+		if at.Old == temp {
+			return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
+		}
+	}
+	return err
 }
 
 // writeCopy passes an *os.File to copyTo, so that the operating system can do the copying.
