@@ -25,6 +25,7 @@ var opens = map[string]string{
 	"folder.go openUnmapped":                                 "systems without named pipes, after osfile.OpenRegular",
 
 	"cmd/safetensors/internal/localfile/localfile.go OpenNamed": "waits no longer than its context, for the writer of a pipe that the command line names",
+	"cmd/safetensors/internal/source/local.go nearEntry":        "a folder: its name ends in /., with which opening anything else fails",
 	"cmd/safetensors/internal/dest/shared.go writeCopy":         "a new file",
 	"cmd/safetensors/internal/dest/partial.go openPartial":      "a regular file or a new one: anything else with this name is removed first",
 }

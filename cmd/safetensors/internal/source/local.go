@@ -82,7 +82,7 @@ func exists(name string) bool {
 // have the same ending.
 func nearEntry(name string) string {
 	const most = 10_000
-	dir, err := os.Open(filepath.Dir(name))
+	dir, err := os.Open(filepath.Dir(name) + "/.") // a pipe, on which opening would wait, has no such name
 	if err != nil {
 		return ""
 	}
