@@ -126,15 +126,16 @@ func (w *copyJob) count() error {
 	return nil
 }
 
-// noteWider notes the tensors that --dequantize does not make and that are wider than those it makes: libraries that load
-// the copy with the dtype of its config.json round them.
-func (w *copyJob) noteWider(note func(text string)) {
+// noteOtherDTypes notes the tensors that --dequantize does not make and whose dtype has numbers that the dtype of the copy's
+// config.json does not have: libraries that load the copy with the dtype of its config.json round them.
+func (w *copyJob) noteOtherDTypes(note func(text string)) {
 	if w.plain == 0 || w.config == nil {
 		return
 	}
 	to := cmp.Or(w.conversions[w.plain], w.plain) // the dtype of the config
-	for _, d := range []safetensors.DType{safetensors.F32, safetensors.F64} {
-		if n := w.stored[d]; n > 0 && d.Bits() > to.Bits() && w.conversions[d] == 0 {
+	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
+		rounds := d != to && d.Bits() >= to.Bits() // BF16 and F16 are equally wide, and each has numbers that the other has not
+		if n := w.stored[d]; n > 0 && rounds && w.conversions[d] == 0 {
 			note(fmt.Sprintf("%s stayed %v, and config.json says %v; --dtype %v=%v converts them, too", term.Plural(n, "tensor"), d, to, d, to))
 		}
 	}
@@ -190,7 +191,7 @@ func (w *copyJob) notes(note func(text string)) {
 	}
 	w.noteLost(note)
 	w.noteUnconverted(note)
-	w.noteWider(note)
+	w.noteOtherDTypes(note)
 	if w.kept > 0 {
 		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes
