@@ -16,8 +16,8 @@ The ending of DST decides what is written:
   -                            standard output, as a safetensors file
 DST may be in a bucket (s3://..., gs://..., azblob://...) or a file:///... URL. Only a
 single file keeps its own name in DIR/: if SRC is a folder or several files, or with
---max-shard-size, DIR/ is the same as DIR. Endings of other files, such as .bin or .txt,
-are refused.
+--max-shard-size, DIR/ is the same as DIR. Endings of other files, such as .bin, .txt or
+.safetensors.bak, are refused.
 
 A file appears complete or not at all; a folder is copied shard by shard, its index last.
 Without --max-shard-size, a folder of shards keeps its shards. DST may be SRC itself,

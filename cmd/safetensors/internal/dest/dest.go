@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -74,6 +75,8 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		return nil, usage("shards go into a folder, and %s is a file", name)
 	case name == "-":
 		return stream{stdout}, nil
+	case bucket.IsURL(name) && suffixed(bare) != "":
+		return nil, usage("%s would be a folder, did you mean %q?", term.Name(path.Base(bare)), path.Base(suffixed(bare)))
 	case bucket.IsURL(name):
 		b, key, err := bucket.Open(ctx, name)
 		if err != nil {
@@ -97,9 +100,12 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	return folder{name: name, maxBytes: maxBytes, created: new(created)}, nil
 }
 
-// almost returns name with the ending that it probably should have, if its ending looks misspelled,
-// or "" otherwise.
+// almost returns name with the ending that it probably should have, if its ending looks misspelled
+// or stands before a suffix, or "" otherwise.
 func almost(name string) string {
+	if meant := suffixed(name); meant != "" {
+		return meant
+	}
 	ending := filepath.Ext(name)
 	for _, known := range []string{".safetensors", ".npz"} {
 		if d := pattern.Distance(strings.ToLower(ending), known, 3); ending != "" && d < 3 && len(ending) > 3 && (len(known) > 5 || d < 2) {
@@ -107,6 +113,28 @@ func almost(name string) string {
 		}
 	}
 	return ""
+}
+
+// suffixed returns the name of a file with the suffix before its ending, such as x.bak.safetensors, if
+// name has the suffix after the ending of a format that the command reads or writes, as
+// x.safetensors.bak and x.safetensors~ do. Otherwise it returns "". An ending that cannot be written
+// becomes .safetensors.
+func suffixed(name string) string {
+	name = strings.TrimRight(filepath.ToSlash(name), "/")
+	file := strings.TrimRight(name, "~")
+	if file == name {
+		file = strings.TrimSuffix(name, path.Ext(name))
+	}
+	f := format.ByName(file)
+	if file == name || f == nil || f.Open == nil && f.Write == nil {
+		return ""
+	}
+	ending := path.Ext(file)
+	stem := strings.TrimSuffix(file, ending)
+	if f.Write == nil {
+		ending = format.Safetensors.Endings[0]
+	}
+	return stem + name[len(file):] + ending
 }
 
 var repository = lazyregexp.New(`^[\w.-]+/[\w.-]+`)
