@@ -15,10 +15,12 @@ import (
 // markers of ComfyUI. It must not be modified once the modules are found, except for
 // patternCosts.steps.
 type config struct {
-	method string                       // key of methods, or comfy; "" if the config specifies no quantisation
-	named  string                       // method as spelled in the config
-	shard  bool                         // whether the tensors are from one of several shards
-	skip   func(name string, why error) // called for each tensor that is left out; if it is nil, no tensor may be left out
+	method string // key of methods, or comfy; "" if the config specifies no quantisation
+	named  string // method as spelled in the config
+	shard  bool   // whether the tensors are from one of several shards
+
+	quantises bool                         // whether the config is that of Quantize, which refuses quantised tensors of all layouts
+	skip      func(name string, why error) // called for each tensor that is left out; if it is nil, no tensor may be left out
 
 	formatsOf func(method string) []string // returns the formats that a config of compressed-tensors or ComfyUI may name
 

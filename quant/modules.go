@@ -71,6 +71,8 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) *
 		case l.methods[0] == comfy && l.format != c.markers[m.path()]:
 		case c.method != "" && !slices.Contains(l.methods, c.method):
 			foreign = m
+		case c.method == "" && l.unspecified != "" && c.quantises:
+			refuse(name, quantisedAlready)
 		case c.method == "" && l.unspecified != "":
 			refuse(name, "no config.json specifies %s", l.unspecified)
 		default:

@@ -194,6 +194,24 @@ func TestQuantizeRefuses(t *testing.T) {
 	}
 }
 
+// TestQuantizedAlready: tensors of layouts that only a config describes in full are refused as quantised ones, too,
+// and not for lack of that config, which Quantize does not take.
+func TestQuantizedAlready(t *testing.T) {
+	for name, tensors := range map[string][]change{
+		"GPTQ":   {zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)},
+		"AWQ":    {zeroed("a.qweight", safetensors.I32, 32, 4), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)},
+		"affine": {zeroed("a.weight", safetensors.U32, 32, 4), zeroed("a.scales", safetensors.F16, 32, 1), zeroed("a.biases", safetensors.F16, 32, 1)},
+	} {
+		m := newMaker()
+		m.floats("b.weight", safetensors.F16, 128, 128)
+		for _, tensor := range tensors {
+			tensor(m.tensors)
+		}
+		_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.Int8})
+		require.ErrorContains(t, err, `: it is quantised already; dequantise it first`, name)
+	}
+}
+
 // TestQuantizationConfig compares the whole config of each scheme with that of the preset of
 // compressed-tensors.
 func TestQuantizationConfig(t *testing.T) {

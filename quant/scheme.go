@@ -98,12 +98,13 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 		return nil, nil, fmt.Errorf("scheme %q is not one of %v", string(r.Scheme), slices.Sorted(maps.Keys(presets)))
 	}
 	nothing, _ := parseConfig(nil)
+	nothing.quantises = true
 	modules, _, err := findModules(tensors, nothing)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(modules) > 0 {
-		modules[0].fail(values, "it is quantised already; dequantise it first")
+		modules[0].fail(values, quantisedAlready)
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
@@ -137,6 +138,9 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	config, err = p.config(slices.Sorted(maps.Keys(ignore)))
 	return result, config, err
 }
+
+// quantisedAlready is the reason to refuse a part of a quantised tensor, in any layout.
+const quantisedAlready = "it is quantised already; dequantise it first"
 
 // ignoredWith returns the modules that the config lists as ignored if a tensor stays unquantised.
 func ignoredWith(name string, t safetensors.Tensor) []string {
