@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
@@ -42,7 +43,7 @@ func (o *Opener) CheckKey(sources ...*Checkpoint) error {
 	used, keyless := false, []string(nil)
 	for _, s := range sources {
 		for _, one := range s.Sources() {
-			used = used || !one.keyless && one.OfTorch()
+			used = used || !one.keyless && one.hasDicts()
 			if one.keyless {
 				keyless = append(keyless, one.Name)
 			}
@@ -58,6 +59,12 @@ func (o *Opener) CheckKey(sources ...*Checkpoint) error {
 		return fmt.Errorf("--key %s selects a dict of a PyTorch file, and no source has it", term.Name(o.Key))
 	}
 	return errors.New("--key selects a dict of a PyTorch file, and no source is one")
+}
+
+// hasDicts reports whether torch.save has written the files of a source, so that Key may select one of several dicts in
+// them. The pieces of a distributed checkpoint are no such files, unless ranks have saved them with torch.save.
+func (c *Checkpoint) hasDicts() bool {
+	return c.Format == format.Torch || slices.ContainsFunc(c.Files, func(f storage.File) bool { return isTorch(f.Name) })
 }
 
 // keyOf returns the key of the dict to read in a checkpoint.

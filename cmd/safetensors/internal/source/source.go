@@ -243,10 +243,13 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 	if !c.Joined {
 		c.Layout = layoutOf(f, name, c.Files)
 	}
-	if c.Layout != nil && c.Layout.Plain {
-		return o.checkKey("these are safetensors files")
+	switch {
+	case c.hasDicts():
+		return nil
+	case c.Joined:
+		return o.checkKey("this is a distributed checkpoint")
 	}
-	return nil
+	return o.checkKey("these are safetensors files")
 }
 
 // openFile opens one file of any format.
@@ -278,6 +281,9 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	c.Format = is
 	if c.Format.Open == nil {
 		f, err := safetensors.NewFile(r, size)
+		if err != nil && strings.HasSuffix(name, ".distcp") {
+			return errors.New("a file of a distributed checkpoint; name the folder that it is in")
+		}
 		if err != nil {
 			return err
 		}
@@ -290,7 +296,7 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	}
 	c.Contents = *read
 	c.Order = slices.Sorted(maps.Keys(c.Tensors))
-	if is == format.Torch {
+	if c.hasDicts() {
 		return nil
 	}
 	return o.checkKey("this is a " + is.Name)
