@@ -39,8 +39,8 @@ layers.10.
 --json prints one line:
   {"a": "...", "b": "...", "equal": false, "only_a": [names], "only_b": [names],
    "different": [{"name", "a": {"dtype", "shape"}, "b": {"dtype", "shape"}, "elements",
-                  "max_abs", "max_rel" (null if one of two values is not finite; max_rel
-                  leaves out elements that are 0 in B), "at",
+                  "max_abs", "max_rel" (null if values that differ are not both finite;
+                  max_rel leaves out elements that are 0 in B), "at",
                   "share" of the elements that are different,
                   "change": the norm of A-B divided by the norm of B (null if B is 0 or
                   the squares of the differences are too small for a float64)}],
@@ -320,7 +320,7 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 			case u.At == nil:
 				facts = append(facts, fmt.Sprintf("changed in the bits of %s, not in their values", elements))
 			case u.MaxAbs != u.MaxAbs:
-				facts = append(facts, fmt.Sprintf("changed%s in %s, and only one is finite at %s", beyond, elements, term.Shape(u.At)))
+				facts = append(facts, fmt.Sprintf("changed%s in %s, and not both are finite at %s", beyond, elements, term.Shape(u.At)))
 			default:
 				facts = append(facts, fmt.Sprintf("%s%s%s in %s, the most by %s at %s", changeText(u.Change), over, beyond, elements, u.MaxAbs, term.Shape(u.At)))
 			}
@@ -333,8 +333,8 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 	fmt.Fprintln(c.out, d.Verdict())
 }
 
-// changeText formats a relative change. It omits the percentage if the change is NaN, because only one of two values is
-// finite or because the squares of the differences are too small, or infinite, because the tensor was zero.
+// changeText formats a relative change. It omits the percentage if the change is NaN, because two values
+// that differ are not both finite or because the squares of the differences are too small, or infinite, because the tensor was zero.
 func changeText(change numbers.Float) string {
 	if math.IsNaN(float64(change)) || math.IsInf(float64(change), 1) {
 		return "changed"

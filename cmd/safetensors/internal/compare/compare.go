@@ -19,8 +19,8 @@ import (
 // A Difference describes how different two tensors of the same shape are.
 type Difference struct {
 	Different   int64   // number of elements that are not equal within the tolerance
-	MaxAbsolute float64 // largest |a-b|; NaN if, for some element, only one of a and b is finite
-	MaxRelative float64 // largest |a-b|/|b| where b is not zero
+	MaxAbsolute float64 // largest |a-b|; NaN if some element has no |a-b|, because a or b is not finite and they differ
+	MaxRelative float64 // largest |a-b|/|b| where b is not zero; NaN if MaxAbsolute is NaN
 	Squares     float64 // sum of |a-b|² over all elements; NaN if MaxAbsolute is NaN
 	At          []int   // indices of the element with the largest |a-b|; nil if |a-b| is 0 for all
 }
@@ -256,8 +256,8 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 		if at < 0 || exceeds(absolute, d.MaxAbsolute) {
 			d.MaxAbsolute, at = absolute, int64(i)
 		}
-		if size != 0 && !math.IsInf(size, 0) {
-			d.MaxRelative = max(d.MaxRelative, absolute/size)
+		if size != 0 || math.IsNaN(absolute) {
+			d.MaxRelative = max(d.MaxRelative, absolute/size) // max returns NaN if one of them is NaN
 		}
 	}
 	return d, at

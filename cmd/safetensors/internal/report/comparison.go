@@ -132,7 +132,7 @@ func (c change) TypeB() string {
 }
 
 // Measured reports whether the row has a change, because values were compared. The change is NaN
-// if, for some element, only one of the two values is finite.
+// if two values that differ are not both finite.
 func (c change) Measured() bool { return c.Elements > 0 || c.Change == 0 }
 
 // Draw writes the page of a comparison.
