@@ -34,10 +34,16 @@ func (j *Job) agree() error {
 			j.Plan.Stale = stale
 			return j.checkLast(files)
 		}
-		if !j.Force {
+		stale, others, err := j.leftovers(files, there)
+		switch {
+		case !j.Force && err != nil:
+			return Refuse(fmt.Errorf("%s holds the plan of another job: %w; it also holds a checkpoint, which --force does not replace: name another DST", j.Name, differs))
+		case !j.Force:
 			return Refuse(fmt.Errorf("%s holds the plan of another job: %w; --force replaces it", j.Name, differs))
+		case err != nil:
+			return err
 		}
-		if err := j.replace(files, there); err != nil {
+		if err := j.replace(there, stale, others); err != nil {
 			return err
 		}
 	}
@@ -75,7 +81,7 @@ func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 // occupied returns the error for a folder that holds a checkpoint, to which the file with this name
 // belongs.
 func (j *Job) occupied(name string) error {
-	return Refuse(fmt.Errorf("%s holds a checkpoint: %s", j.Name, name))
+	return Refuse(fmt.Errorf("%s holds a checkpoint: %s; name another DST", j.Name, name))
 }
 
 // compare compares the plan with a stored plan, whose JSON is text. It returns the stale shards of
@@ -115,32 +121,38 @@ func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
 	return err
 }
 
-// replace replaces the plan of another job. It fails if that job has completed its checkpoint. It
-// removes the shards of the other plan while that plan still names them. If this job also has a
-// shard of that name, the shard is not removed but becomes stale: another part that replaces the
-// same plan may have done so before, and may already have written the new shard. Such a part may
-// store the plan once more, with the same effect, because its list of files is older than the first
-// new shard.
-func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
-	known, stale := make(map[string]bool), make(map[string]string)
+// leftovers returns the shards of another job, whose plan is there, in the folder: as stale, with
+// their versions, those with the name of a shard of this job, and as others the names of the rest. It
+// is an error if that job has completed its checkpoint, or the folder holds another one.
+func (j *Job) leftovers(files map[string]dest.Stored, there []byte) (stale map[string]string, others []string, err error) {
+	known := make(map[string]bool)
 	if old, err := decode(there); err == nil {
 		for _, s := range old.Shards {
 			known[s.Name] = true
 		}
 	}
-	var others []string
+	stale = make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		_, isShard := variant.ParseShard(name)
 		switch {
 		case !dest.IsCheckpoint(name):
 		case !isShard, !known[name]: // a single file, an index, or a file of another program
-			return j.occupied(name)
+			return nil, nil, j.occupied(name)
 		case j.Shards[name] != nil:
 			stale[name] = files[name].Version
 		default:
 			others = append(others, name)
 		}
 	}
+	return stale, others, nil
+}
+
+// replace replaces the plan of another job, which is there. It removes the shards in others while
+// that plan still names them. The shards in stale, whose names shards of this job also have, are not
+// removed: another part that replaces the same plan may have done so before, and may already have
+// written the new shard. Such a part may store the plan once more, with the same effect, because its
+// list of files is older than the first new shard.
+func (j *Job) replace(there []byte, stale map[string]string, others []string) error {
 	switch now, err := j.read(PlanName); {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
