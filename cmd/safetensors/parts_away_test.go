@@ -38,7 +38,7 @@ func TestCloudParts(t *testing.T) {
 			require.Equal(t, c.folder("plain"), withoutPlan(t, c.folder("dst")))
 			require.Len(t, c.objects(), 2*8+1)
 			require.Equal(t, "equal\n", succeeds(t, "diff", "src.safetensors", c.at("dst"), "--meta"))
-			require.Contains(t, fails(t, 3, part(1, "--dtype", "f16")...), "it has no --dtype, not --dtype f16")
+			require.Contains(t, fails(t, 3, part(1, "--dtype", "f16")...), "it was made with no --dtype, and this command has --dtype f16")
 			require.Contains(t, fails(t, 3, part(1, "--dtype", "f16", "--force")...), "/dst holds a checkpoint: model.safetensors.index.json")
 
 			before := c.objects()
@@ -193,7 +193,7 @@ func testS3Parts(t *testing.T, s *store) {
 		s.requests()
 		succeeds(t, append(args, dst, "--part", fmt.Sprintf("1/%d", n))...)
 		require.Empty(t, s.puts(), "nothing is written again")
-		require.Contains(t, fails(t, 3, append(args, dst, "--part", fmt.Sprintf("1/%d", n), "--tie")...), "it has no --tie")
+		require.Contains(t, fails(t, 3, append(args, dst, "--part", fmt.Sprintf("1/%d", n), "--tie")...), "it was made with no --tie, and this command has --tie;")
 	}
 	require.Contains(t, s.objects(t), "dst3/model.safetensors.index.json") // and no upload is left over
 }

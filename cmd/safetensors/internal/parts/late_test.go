@@ -173,6 +173,10 @@ func TestDifferences(t *testing.T) {
 		}
 		require.EqualError(t, p.differences(new(Plan)), want[2:]+more)
 	}
+	p.Flags = map[string][]string{"max-shard-size": {"5"}, "only": {"a", "b"}}
+	require.EqualError(t, p.differences(&Plan{Flags: map[string][]string{"max-shard-size": {"6"}, "with-files": {"true"}}}),
+		"it was made with --max-shard-size 6, no --only and --with-files, and this command has --max-shard-size 5, --only a b and no --with-files",
+		"and not that files of SRC are others, because the flags decide which are read")
 }
 
 // TestNotBegun: a checkpoint that could not be opened is not begun.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
@@ -88,10 +89,8 @@ func (p *Plan) differences(stored *Plan) error {
 	case p.Command != stored.Command:
 		add("it was made by safetensors %s, not %s", term.Clean(stored.Command), p.Command)
 	}
-	for _, name := range union(p.Flags, stored.Flags) {
-		if there, here := stored.Flags[name], p.Flags[name]; !slices.Equal(there, here) {
-			add("it has %s, not %s", flag(name, there), flag(name, here))
-		}
+	if made, now := otherFlags(stored.Flags, p.Flags); len(made) > 0 {
+		add("it was made with %s, and this command has %s", english.WordSeries(made, "and"), english.WordSeries(now, "and"))
 	}
 	otherRun := len(all) > 0
 	there, here := pinsByName(stored.Source), pinsByName(p.Source)
@@ -111,6 +110,11 @@ func (p *Plan) differences(stored *Plan) error {
 	if len(all) == 0 && !slices.Equal(p.Shards, stored.Shards) {
 		add("its shards differ")
 	}
+	return listed(all)
+}
+
+// listed returns an error that lists differences, or nil if there are none.
+func listed(all []string) error {
 	const most = 5
 	if len(all) > most {
 		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
@@ -127,9 +131,23 @@ func besides(name string) bool { return !storage.OfWeights(strings.ToLower(name)
 
 func hashed(p storage.Pin) bool { return strings.HasPrefix(p.Tag, "sha256:") }
 
+// otherFlags returns the flags that differ between two command lines, as each of them has it.
+func otherFlags(there, here map[string][]string) (before, now []string) {
+	for _, name := range union(there, here) {
+		if !slices.Equal(there[name], here[name]) {
+			before, now = append(before, flag(name, there[name])), append(now, flag(name, here[name]))
+		}
+	}
+	return before, now
+}
+
+// flag returns a flag as it stands on a command line, or "no --flag" if it is not set.
 func flag(name string, values []string) string {
-	if len(values) == 0 {
+	switch {
+	case len(values) == 0:
 		return "no --" + term.Name(name)
+	case slices.Equal(values, []string{"true"}): // a flag without a value
+		return "--" + term.Name(name)
 	}
 	return "--" + term.Name(name) + " " + term.Name(strings.Join(values, " "))
 }
