@@ -31,7 +31,15 @@ func (e *NoMatch) Error() string {
 	if inside := "*" + e.Glob.text + "*"; !strings.ContainsAny(e.Glob.text, "*?[") && e.several(inside) {
 		return fmt.Sprintf("%s, did you mean %q?", text, inside)
 	}
-	return text + SuggestTensor(e.Glob.text, e.names)
+	name := nearest(e.Glob.text, withModules(e.names))
+	if strings.Contains(name, "[") { // in a Glob, it begins a class
+		below := ""
+		if !slices.Contains(e.names, name) { // it is a module, and a Glob with classes does not select the names below it
+			below = ".*"
+		}
+		name = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]").Replace(name) + below
+	}
+	return text + question(name)
 }
 
 // several reports whether a pattern matches more than one of the names.

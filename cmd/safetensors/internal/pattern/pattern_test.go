@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -126,6 +127,25 @@ func TestSelection(t *testing.T) {
 		require.NoError(t, err)
 		_, err = s.Of(append(names, "model.layers.0.mlp.weight"))
 		require.EqualError(t, err, "no tensor matches "+c[2][0])
+	}
+	brackets := []string{"a[b]", "m[0].w*[x]?", "plain"}
+	for text, want := range map[string]string{
+		"a[b]": `"a[b]", did you mean "a[[]b]"?`, "m[0].w": `"m[0].w", did you mean "m[[]0].*"?`, "m[0].w*[x]?": `"m[0].w*[x]?", did you mean "m[[]0].w[*][[]x][?]"?`,
+		"m[0]": `"m[0]", did you mean "m[[]0].*"?`, "plein[1]": `"plein[1]"`,
+	} {
+		s, err := ParseSelection([]string{text}, nil)
+		require.NoError(t, err)
+		_, err = s.Of(brackets)
+		require.EqualError(t, err, "no tensor matches "+want)
+		if _, meant, found := strings.Cut(want, "mean "); found {
+			meant, err = strconv.Unquote(strings.TrimSuffix(meant, "?"))
+			require.NoError(t, err)
+			s, err = ParseSelection([]string{meant}, nil)
+			require.NoError(t, err)
+			selected, err := s.Of(brackets)
+			require.NoError(t, err)
+			require.Len(t, selected, 1, "the pattern that is suggested works")
+		}
 	}
 	for _, only := range [][]string{nil, {"a"}} {
 		s, err := ParseSelection(only, []string{"a", "b", "c"})
