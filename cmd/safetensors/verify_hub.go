@@ -67,7 +67,10 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 
 // splitRepo splits the value of --hub into the name of the repository and the revision.
 func splitRepo(text string) (repo, revision string, err error) {
-	repo, revision, _ = strings.Cut(strings.TrimPrefix(text, "hf://"), "@")
+	repo, revision, at := strings.Cut(strings.TrimPrefix(text, "hf://"), "@")
+	if at && revision == "" {
+		return "", "", usage("--hub %s: the revision after @ is empty", term.Name(text))
+	}
 	if _, address, isURL := strings.Cut(repo, "://"); isURL {
 		if parts := strings.Split(address, "/"); len(parts) > 2 && parts[1] != "" && parts[2] != "" { // host, owner, name
 			return "", "", usage("--hub %s is a URL: expected OWNER/NAME, as in --hub %s", term.Name(text), term.Name(parts[1]+"/"+parts[2]))

@@ -166,7 +166,10 @@ func SplitHub(name string) (repo, revision, file string, err error) {
 	if file != "" && !fs.ValidPath(file) { // such a name would lead out of the repository
 		return "", "", "", fmt.Errorf("%q does not name a file in a repository", file)
 	}
-	base, revision, _ := strings.Cut(parts[1], "@")
+	base, revision, at := strings.Cut(parts[1], "@")
+	if at && revision == "" { // as when a variable of a shell is not set
+		return "", "", "", errors.New("the revision after @ is empty")
+	}
 	if revision == "refs" {
 		ref := strings.SplitN(file, "/", 3)
 		if len(ref) < 2 || ref[0] != "pr" && ref[0] != "convert" {

@@ -107,7 +107,7 @@ func TestSplitHub(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, want, [3]string{repo, revision, file}, name)
 	}
-	for _, name := range []string{"hf://", "hf://o", "hf://o/", "hf:///n", "hf://o/n/../../x", "hf://o/n@refs/heads/main", "hf://o/n@refs"} {
+	for _, name := range []string{"hf://", "hf://o", "hf://o/", "hf:///n", "hf://o/n/../../x", "hf://o/n@refs/heads/main", "hf://o/n@refs", "hf://o/n@", "hf://o/n@/x.safetensors"} {
 		_, _, _, err := SplitHub(name)
 		require.Error(t, err, name)
 	}
