@@ -29,5 +29,5 @@ func TestEndlessFiles(t *testing.T) {
 		w.WriteHeader(http.StatusPartialContent)
 		w.Write(make([]byte, last+1-first))
 	})
-	require.Contains(t, fails(t, 1, "ls", url+"/model.pt"), "TMPDIR names another folder")
+	require.Contains(t, fails(t, 1, "ls", url+"/model.pt"), "set TMPDIR to a folder with more room")
 }

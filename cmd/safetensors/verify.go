@@ -93,6 +93,8 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 			return usage("--ignore needs --signature or --hub")
 		case signed.trust() && signed.file == "" && len(args) == 2 && c.isSignature(args[1]):
 			return usage("%s is a signature: --signature %s", term.Name(args[1]), term.Name(args[1]))
+		case signed.trust() && signed.file == "":
+			return usage("--%s needs --signature", signed.flag())
 		case signed.given() && (len(args) > 1 || tensors):
 			return usage("a signature is verified alone, without a manifest or --tensors")
 		case signed.given():

@@ -34,6 +34,19 @@ func (s *signature) trust() bool {
 	return s.file != "" || s.key != "" || s.chain != nil || s.follow || s.unsigned
 }
 
+// flag returns the name of a flag that trust has found, if there is no --signature.
+func (s *signature) flag() string {
+	switch {
+	case s.key != "":
+		return "public-key"
+	case s.chain != nil:
+		return "chain"
+	case s.follow:
+		return "allow-symlinks"
+	}
+	return "ignore-unsigned-files"
+}
+
 func (s *signature) given() bool { return s.trust() || s.ignore != nil }
 
 func (c *command) verifySignature(name string, s signature) error {
@@ -42,8 +55,6 @@ func (c *command) verifySignature(name string, s signature) error {
 	switch {
 	case err != nil:
 		return err
-	case s.file == "":
-		return usage("--signature is missing")
 	case (s.key == "") == (s.chain == nil):
 		return usage("expected either --public-key or --chain, to know whom you trust")
 	}

@@ -153,7 +153,7 @@ func (s *Session) Spool(r io.Reader, claimed int64) (*Temp, int64, error) {
 		size, err = localfile.Await(s.Context, func() (int64, error) { return copyAtMost(f, r, limit) })
 	}
 	if err == nil && size > limit {
-		err = fmt.Errorf("it has more than the %d bytes that a temporary file in %s may take: TMPDIR names another folder", limit, os.TempDir())
+		err = fmt.Errorf("it has more than the %d bytes that a temporary file in %s may take: set TMPDIR to a folder with more room", limit, os.TempDir())
 	}
 	if err != nil {
 		temp.Close()

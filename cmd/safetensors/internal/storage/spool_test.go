@@ -30,7 +30,7 @@ func TestSpoolLooksFirst(t *testing.T) {
 	require.Equal(t, runtime.GOOS == "linux" || runtime.GOOS == "darwin" || runtime.GOOS == "windows", known)
 	if known {
 		_, _, err := s.Spool(unread{t}, 1<<59)
-		require.ErrorContains(t, err, "bytes that a temporary file in "+dir+" may take: TMPDIR names another folder")
+		require.ErrorContains(t, err, "bytes that a temporary file in "+dir+" may take: set TMPDIR to a folder with more room")
 	}
 	for _, claimed := range []int64{-1, 4} {
 		temp, size, err := s.Spool(strings.NewReader("data"), claimed)
