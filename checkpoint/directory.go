@@ -192,6 +192,7 @@ type set struct {
 	shards map[variant.Shard][]string // sorted names of shards, by the save to which they belong: see variant.Shard.Set
 
 	listed []string // shards that the index names; nil if there is no index, or if it cannot be read
+	lost   place    // the shards that the index names for tensors, as far as these files are not there
 	where  place    // the files from which Open takes the tensors
 }
 

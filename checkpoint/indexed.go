@@ -35,9 +35,15 @@ func (d *directory) readIndex(s *set) error {
 	if s.listed == nil {
 		s.listed = []string{}
 	}
-	there, err := d.present(s)
+	there, absent, err := d.present(s)
 	if err != nil {
 		return err
+	}
+	s.lost = make(place)
+	for tensor, shard := range x.Shards {
+		if _, found := slices.BinarySearch(absent, shard); found {
+			s.lost[tensor] = shard
+		}
 	}
 	if err := d.readHeads(there); err != nil {
 		return err
@@ -54,9 +60,10 @@ func (d *directory) judgeMetadata(s *set) {
 	}
 }
 
-// present returns the shards that an index names and that exist, and notes those that do not. If none of the
-// shards of torch.save exists beside safetensors, it notes nothing: they were left out of a download.
-func (d *directory) present(s *set) (there []string, err error) {
+// present returns the shards that an index names and that exist, and the sorted names of those that do not, which it
+// notes. If none of the shards of torch.save exists beside safetensors, it notes nothing: they were left out of a
+// download.
+func (d *directory) present(s *set) (there, absent []string, err error) {
 	below := map[string]listing{".": d.listing}
 	var missing []Finding
 	for _, shard := range s.listed {
@@ -73,7 +80,7 @@ func (d *directory) present(s *set) (there []string, err error) {
 		if !known {
 			l, err = d.list(d.at(dir))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
+				return nil, nil, err
 			}
 			below[dir] = l
 		}
@@ -94,14 +101,15 @@ func (d *directory) present(s *set) (there []string, err error) {
 		if i := slices.IndexFunc(l.names, func(name string) bool { return strings.EqualFold(name, base) }); i >= 0 {
 			text += "; " + quoted(l.names[i]) + " differs in capitals"
 		}
+		absent = append(absent, shard)
 		missing = append(missing, Finding{Rule: Missing, Text: text, Files: []string{d.at(shard), d.at(s.index)}})
 	}
 	if len(there) == 0 && s.torch && d.any(isSafetensors) {
 		s.listed = nil
-		return nil, nil
+		return nil, nil, nil
 	}
 	d.findings = append(d.findings, missing...)
-	return there, nil
+	return there, absent, nil
 }
 
 // judgeIndexed compares an index with the shards that it names.
@@ -169,6 +177,9 @@ func isAlias(h *head, tensor string) bool {
 // judgeRest compares files that the index does not name with the files that Open opens.
 func (d *directory) judgeRest(s *set, rest [][]string, main string) error {
 	for _, files := range rest {
+		if d.judgeRenamed(s, files) {
+			continue
+		}
 		rule, what := Unlisted, "of another save"
 		if len(files) == 1 && files[0] == s.single {
 			rule, what = Ambiguous, "a whole model"
@@ -178,4 +189,27 @@ func (d *directory) judgeRest(s *set, rest [][]string, main string) error {
 		}
 	}
 	return nil
+}
+
+// judgeRenamed notes the first tensor of files that the index does not name, if the index places that tensor in a shard
+// that is not there: the file is probably that shard, under another name. It reports whether there is such a tensor.
+func (d *directory) judgeRenamed(s *set, files []string) bool {
+	first, holder := "", ""
+	for _, name := range files {
+		h := d.heads[d.at(name)]
+		if h == nil {
+			continue
+		}
+		for tensor := range h.tensors {
+			if s.lost[tensor] != "" && s.where.find(tensor) == "" && (first == "" || tensor < first) {
+				first, holder = tensor, d.at(name)
+			}
+		}
+	}
+	if first == "" || len(d.findings)-d.first >= maxBeside {
+		return first != ""
+	}
+	index, shard := d.at(s.index), d.at(s.lost[first])
+	d.note(Unlisted, first, fmt.Sprintf("%s is not in the index %s; it holds %s, which the index places in %s, a file that is not there", quoted(holder), quoted(index), quoted(first), quoted(shard)), holder, index)
+	return true
 }

@@ -100,6 +100,30 @@ func TestWholeBesideShards(t *testing.T) {
 	}
 }
 
+// TestRenamedShard: a shard that is not in the index under its name, but holds tensors of a shard that the index names
+// and that is not there, is no shard of another save. A shard without such a tensor is one.
+func TestRenamedShard(t *testing.T) {
+	const other = "model-00003-of-00003.safetensors"
+	shards := map[string]string{"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors", "c": "model-00002-of-00002.safetensors"}
+	const missing = `missing: the index "model.safetensors.index.json" names "model-00002-of-00002.safetensors", which is not there`
+	for _, c := range []struct {
+		values map[string]float32
+		want   string
+	}{
+		{map[string]float32{"b": 2, "c": 3}, `unlisted: "` + other + `" is not in the index "model.safetensors.index.json"; it holds "b", which the index places in "model-00002-of-00002.safetensors", a file that is not there`},
+		{map[string]float32{"d": 2}, `the tensor "d" differs (only one of them has it)`},
+		{map[string]float32{"a": 2}, `the tensor "a" differs`},
+	} {
+		found := check(t, files(map[string]string{
+			"model.safetensors.index.json": index(t, shards), other: weights(t, c.values), "config.json": "{}",
+			shards["a"]: weights(t, map[string]float32{"a": 1}),
+		}))
+		require.Len(t, found, 2)
+		require.Contains(t, found[0], missing)
+		require.Contains(t, found[1], c.want)
+	}
+}
+
 // TestOldNames: the norms of a layer may have the names gamma and beta, which converted models of TensorFlow have,
 // whatever they are in other layers.
 func TestOldNames(t *testing.T) {
