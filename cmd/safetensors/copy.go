@@ -198,6 +198,8 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, 
 	var left []string
 	if to.folder == nil { // a file has no place for a new config.json
 		w.side = nil
+	} else if !w.force && isOnto(w.src.Name, to.name) {
+		return nil, fmt.Errorf("%s is the source itself; --force replaces it", storage.Shown(to.name))
 	} else if left, err = w.leftBehind(to.name); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,11 +10,13 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -53,7 +56,7 @@ func (c *command) noteAdapters(sources []*source.Checkpoint) {
 // leftBehind returns the small files of a folder, a repository or a bucket that a copy to a folder does not have. It
 // asks no server if the source is in the cache of the hub. A copy of a folder onto itself leaves nothing behind.
 func (w *copyJob) leftBehind(dst string) ([]string, error) {
-	if sameFolder(w.src.Name, dst) {
+	if isOnto(w.src.Name, dst) {
 		return nil, nil
 	}
 	away := strings.HasPrefix(w.src.Name, "hf://")
@@ -70,11 +73,26 @@ func (w *copyJob) leftBehind(dst string) ([]string, error) {
 	}), err
 }
 
-// sameFolder reports whether two names on the command line are of one folder of this machine.
-func sameFolder(a, b string) bool {
-	infoA, errA := os.Stat(a)
-	infoB, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
+// isOnto reports whether a folder dst is the source itself, which is that folder or an index in it.
+func isOnto(src, dst string) bool {
+	if storage.IsIndex(src) {
+		src = src[:strings.LastIndexAny(src, "/"+string(filepath.Separator))+1]
+	}
+	if strings.TrimRight(src, "/") == strings.TrimRight(dst, "/") {
+		return true
+	}
+	from, noSource := statLocal(cmp.Or(src, "."))
+	to, noTarget := statLocal(dst)
+	return noSource == nil && noTarget == nil && os.SameFile(from, to)
+}
+
+// statLocal returns the information about a file of this machine, which may have a file:// URL.
+func statLocal(name string) (fs.FileInfo, error) {
+	name, err := localfile.Path(name)
+	if err != nil {
+		return nil, err
+	}
+	return os.Stat(name)
 }
 
 const adapterConfig = "adapter_config.json"
