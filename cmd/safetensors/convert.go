@@ -174,7 +174,7 @@ func (w *copyJob) noteUnconverted(note func(text string)) {
 // byName compares dtypes by their names.
 func byName(a, b safetensors.DType) int { return cmp.Compare(a.String(), b.String()) }
 
-// leastShare is the share of the weights from which a note mentions those of unknown modules that
+// leastShare is the share of all parameters from which a note mentions those of unknown modules that
 // --quantize leaves unchanged: most models have a few.
 const leastShare = 0.05
 
@@ -198,18 +198,18 @@ func (w *copyJob) notes(note func(text string)) {
 		note("quantised tensors stayed as they are; --dequantize writes the numbers")
 	}
 	if w.fused.n > 0 {
-		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of the weights", term.Plural(w.fused.n, "tensor"), 100*w.fused.share))
+		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of all parameters", term.Plural(w.fused.n, "tensor"), 100*w.fused.share))
 	}
 	if w.narrow.n > 0 {
 		which := term.Name(w.narrow.first)
 		if w.narrow.n > 1 {
 			which += ", …"
 		}
-		note(fmt.Sprintf("%s stayed as they were, %.0f %% of the weights, because their columns are not whole groups of %s: %s",
+		note(fmt.Sprintf("%s stayed as they were, %.0f %% of all parameters, because their columns are not whole groups of %s: %s",
 			term.Plural(w.narrow.n, "tensor"), 100*w.narrow.share, w.quantize, which))
 	}
 	if w.others.share >= leastShare {
-		note(fmt.Sprintf("%s whose names or shapes are not those of matrices of linear modules, such as %s, stayed as they were: %.0f %% of the weights", term.Plural(w.others.n, "tensor"), term.Name(w.others.first), 100*w.others.share))
+		note(fmt.Sprintf("%s whose names or shapes are not those of matrices of linear modules, such as %s, stayed as they were: %.0f %% of all parameters", term.Plural(w.others.n, "tensor"), term.Name(w.others.first), 100*w.others.share))
 	}
 	const most = 10
 	within := func(name string) bool { return w.counts[name].Total() == 0 }
