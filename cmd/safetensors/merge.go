@@ -165,6 +165,9 @@ func (c *command) mergeModels(names []string, name string, f *mergeFlags) error 
 	if err != nil {
 		return err
 	}
+	if err := c.oneModel(names, "merge takes one"); err != nil {
+		return err
+	}
 	c.opener.KeyOfSome = true
 	var models []*source.Checkpoint
 	read := int64(0)

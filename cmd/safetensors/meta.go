@@ -59,6 +59,9 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 	if inPlace && (name == "-" || storage.IsURL(name) && !strings.HasPrefix(name, "file://")) { // refused before any request
 		return inCopyOnly(name)
 	}
+	if err := c.oneModel([]string{name}, "meta takes one"); err != nil {
+		return err
+	}
 	src, err := c.opener.Open(name)
 	if err != nil {
 		return err

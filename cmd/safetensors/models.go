@@ -18,15 +18,18 @@ import (
 // of diffusers, or a model of sentence-transformers with weights in its modules. Otherwise it
 // copies the sources as one model.
 func (c *command) copyModels(names []string, name string, f *copyFlags) (*copied, error) {
-	var models []string
-	if len(names) == 1 {
-		var err error
-		if models, err = c.opener.Models(names[0]); err != nil {
+	if len(names) > 1 {
+		if err := c.oneModel(names, "cp joins single models"); err != nil {
 			return nil, err
 		}
+		return c.copyOne(names, name, f, nil)
+	}
+	models, err := c.opener.Models(names[0])
+	if err != nil {
+		return nil, err
 	}
 	main := slices.Index(models, ".")
-	below := slices.DeleteFunc(slices.Clone(models), func(m string) bool { return m == "." })
+	below := belowOf(models)
 	if len(below) == 0 {
 		return c.copyOne(names, name, f, nil)
 	}
@@ -87,6 +90,33 @@ func (c *command) copyModels(names []string, name string, f *copyFlags) (*copied
 	}
 	slices.Sort(all.Files)
 	return all, nil
+}
+
+// oneModel returns an error if one of some sources is a folder with several models, for a verb or a
+// flag that takes one model: the others would be left out. takes is a clause for the error, such as "merge takes
+// one".
+func (c *command) oneModel(names []string, takes string) error {
+	for _, name := range names {
+		models, err := c.opener.Models(name)
+		if err != nil {
+			return err
+		}
+		below := belowOf(models)
+		if len(models) < 2 {
+			continue
+		}
+		found, advice := "several models", ""
+		if len(below) < len(models) {
+			found, advice = "models in it and below", ", or a file or an index in "+storage.Shown(name)
+		}
+		return fmt.Errorf("%s has %s (%s), and %s: name %s%s", storage.Shown(name), found, variant.List(below, 5, term.Name), takes, storage.Shown(inside(name, below[0])), advice)
+	}
+	return nil
+}
+
+// belowOf returns the models of a folder that are in folders below it.
+func belowOf(models []string) []string {
+	return slices.DeleteFunc(slices.Clone(models), func(m string) bool { return m == "." })
 }
 
 // openAll opens a source. If the source is a directory, openAll opens all models in it, and names of tensors of a

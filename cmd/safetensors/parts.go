@@ -52,7 +52,11 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	if !ok {
 		return usage("--part: %s is not a folder that parts can fill together", term.Name(name))
 	}
-	w, err := c.openCopy(names, f)
+	err = c.oneModel(names, "--part copies one")
+	var w *copyJob
+	if err == nil {
+		w, err = c.openCopy(names, f)
+	}
 	if err != nil {
 		onNetwork := func(name string) bool { return strings.Contains(name, "://") && !strings.HasPrefix(name, "file://") }
 		if slices.ContainsFunc(names, onNetwork) {
