@@ -26,6 +26,7 @@ import (
 type copyJob struct {
 	*copyFlags
 	src      *source.Checkpoint
+	within   string               // folder of src in the folder of several models that is copied, or ""
 	sources  []*source.Checkpoint // src and, if the job merges models, the others
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
@@ -33,12 +34,16 @@ type copyJob struct {
 	aliases  map[string]string // aliases of tensors of src: see aliasesOf
 	tied     map[string]string // aliases of tensors of the copy
 	lost     []string          // sorted aliases that the copy lacks because it has no metadata of src, or because --quantize has made codes of the tensor
+	names    []string          // names in src of the tensors and aliases that the job copies
+	renamed  []string          // their names in the copy
+	size     int64             // size of all tensors of src in bytes, before they are dequantised
 	untied   bool              // whether the copy has a tensor for each alias, because its format has no metadata
 	read     int64             // number of bytes of src that the job reads
 	config   []byte            // the new config.json; nil if there is none
 	side     []string          // files that are written next to the weights: a new config.json, and copies of files of src
 	tooLarge []storage.Pin     // files next to the weights that --with-files leaves behind
 
+	aimed        []string    // sorted names of the tensors that --targets selects; nil if they are still to be selected
 	quantisation []byte      // the quantization_config that --quantize adds to config
 	fused        unquantised // weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
 	narrow       unquantised // matrices that it leaves unchanged because groups of the scheme do not divide their columns evenly
@@ -118,9 +123,8 @@ func withFolder(err error, names []string, name string) error {
 	return err
 }
 
-// copyOne copies one model. If skip is not empty, it omits files in the directories that skip
-// names, and expects that the caller has locked the destination if it is a folder.
-func (c *command) copyOne(names []string, name string, f *copyFlags, skip []string) (*copied, error) {
+// copyOne copies one model.
+func (c *command) copyOne(names []string, name string, f *copyFlags) (*copied, error) {
 	to, err := c.openTarget(name, f, len(names))
 	if err != nil {
 		return nil, err
@@ -130,16 +134,17 @@ func (c *command) copyOne(names []string, name string, f *copyFlags, skip []stri
 		return nil, err
 	}
 	defer w.src.Close()
-	w.side = slices.DeleteFunc(w.side, func(name string) bool { return isBelow(name, skip) })
-	w.tooLarge = slices.DeleteFunc(w.tooLarge, func(file storage.Pin) bool { return isBelow(file.Name, skip) })
-	to.locked = len(skip) > 0
-	if of := format.ByName(name); of != nil {
-		w.untied = of.NoMetadata
-	}
+	w.untied = hasNoMetadata(name)
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
 	return c.writeCopy("cp", w, to)
+}
+
+// hasNoMetadata reports whether a destination is a file in a format without metadata.
+func hasNoMetadata(name string) bool {
+	of := format.ByName(name)
+	return of != nil && of.NoMetadata
 }
 
 // A copyTarget is the destination of cp and merge.
@@ -148,16 +153,16 @@ type copyTarget struct {
 	dst    dest.Destination
 	folder dest.Shared // the same as dst, or nil if dst is a file
 	whole  bool        // whether the shards of the source may become the shards of the folder
-	locked bool        // whether the caller has locked it
+	named  bool        // whether the copy is a single file that keeps its name in the folder
 }
 
-// lock locks the folder of a destination until unlock is called. It does nothing for a file. If one
-// is true, a single file is copied under its own name, and shares the lock with other such copies.
-func (to copyTarget) lock(one bool) (unlock func(), err error) {
-	if to.folder == nil || to.locked {
+// lock locks the folder of a destination until unlock is called. It does nothing for a file. If
+// together is true, the lock is shared with other such copies: those of a single file.
+func (to copyTarget) lock(together bool) (unlock func(), err error) {
+	if to.folder == nil {
 		return func() {}, nil
 	}
-	return to.folder.Lock(one)
+	return to.folder.Lock(together)
 }
 
 // openTarget opens the destination for a copy of a number of sources, and checks that the flags
@@ -174,9 +179,8 @@ func (c *command) openTarget(name string, f *copyFlags, sources int) (to copyTar
 			return to, err
 		}
 	}
-	file := format.ByName(name)
-	if file != nil && file.NoMetadata && (f.tie || f.meta != nil) {
-		return to, usage("--meta, --tie: a %s has no place for metadata", file.Name)
+	if hasNoMetadata(name) && (f.tie || f.meta != nil) {
+		return to, usage("--meta, --tie: a %s has no place for metadata", format.ByName(name).Name)
 	}
 	if f.withFiles && to.folder == nil {
 		return to, usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
@@ -194,66 +198,102 @@ func (f *copyFlags) aligned(dst dest.Destination, err error) (dest.Destination, 
 }
 
 // writeCopy writes a job that a verb has prepared.
-func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (_ *copied, err error) {
+func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (*copied, error) {
 	var left []string
 	if to.folder == nil { // a file has no place for a new config.json
 		w.side = nil
 	} else if !w.force && isOnto(w.src.Name, to.name) {
 		return nil, fmt.Errorf("%s is the source itself; --force replaces it", storage.Shown(to.name))
-	} else if left, err = w.leftBehind(to.name); err != nil {
-		return nil, err
+	} else {
+		var err error
+		if left, err = w.leftBehind(to.name); err != nil {
+			return nil, err
+		}
 	}
-	one := to.whole && dest.KeepsName(to.name) && w.src.Format != nil && w.src.Files[0].Name != "-"
-	if one {
+	to.named = to.whole && dest.KeepsName(to.name) && w.src.Format != nil && w.src.Files[0].Name != "-"
+	if to.named {
+		var err error
 		if to.dst, err = w.aligned(dest.Within(c.ctx, to.name, w.src.Files[0].Name, c.stdout)); err != nil {
 			return nil, err
 		}
 	}
-	unlock, err := to.lock(one && len(w.side) == 0)
+	unlock, err := to.lock(to.named && len(w.side) == 0)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	set, err := c.ready(w, to)
+	if err != nil {
+		return nil, err
+	}
+	result, err := c.write(verb, w, to, set)
+	if err != nil {
+		return nil, err
+	}
+	c.noteLeft(left)
+	c.noteTooLarge(w.tooLarge)
+	return result, nil
+}
+
+// ready returns an error if the job may not replace a file at the destination, which the caller has
+// locked. It does not check shards, because Write of their set does: if the job writes shards to a
+// folder, ready returns this set, and otherwise nil.
+func (c *command) ready(w *copyJob, to copyTarget) (*dest.Set, error) {
 	if err := w.sideFilesFree(to.folder); err != nil {
 		return nil, err
 	}
+	if !to.named && (to.whole && w.src.Layout != nil || to.folder != nil && (stemOf(w.src) != format.Stem || w.parameters != 0)) {
+		return c.shardsOf(w, to.folder)
+	}
+	return nil, unoccupied(to.dst, w.force)
+}
+
+// write writes a job for which ready has returned set.
+func (c *command) write(verb string, w *copyJob, to copyTarget, set *dest.Set) (_ *copied, err error) {
 	var stray []string
-	if w.force && !one {
+	if w.force && !to.named {
 		if stray, err = w.strayConfigs(to.folder); err != nil {
 			return nil, err
 		}
 	}
-	whole := !one && (to.whole && w.src.Layout != nil || to.folder != nil && (stemOf(w.src) != format.Stem || w.parameters != 0))
-	if whole {
-		err = c.copyFolder(verb, w, to.folder)
-	} else if err = unoccupied(to.dst, w.force); err == nil {
-		stop := c.progress(verb, w.read)
+	stop := c.progress(verb, w.read)
+	if set != nil {
+		err = set.Write(to.folder)
+	} else {
 		err = to.dst.Write(w.tensors, w.metadata, func() error {
-			if err := w.unchanged(); err != nil || to.folder != nil && !one || storage.IsURL(to.name) {
+			if err := w.unchanged(); err != nil || to.folder != nil && !to.named || storage.IsURL(to.name) {
 				return err
 			}
 			return unoccupied(to.dst, w.force) // another process may have created the file in the meantime
 		})
-		stop()
 	}
+	stop()
 	if err != nil {
 		return nil, err
 	}
-	w.notes(c.opener.Note)
+	note := c.noteOf(w)
+	w.notes(note)
 	c.noteMetadata(to.name, w.src.Name, w.metadata)
 	if to.folder == nil || w.config == nil {
-		c.noteConfig(w)
+		w.noteConfig(note)
 	}
-	if !whole { // otherwise copyFolder has already written the files, before the index
+	if set == nil { // otherwise Write has already written the files, before the index
 		if err := w.copyFiles(to.folder); err != nil {
 			return nil, dest.WeightsComplete(err)
 		}
 	}
 	c.noteAdapters(w.src.Sources())
 	c.noteStray(to.folder, stray)
-	c.noteLeft(left)
-	c.noteTooLarge(w.tooLarge)
 	return w.written(to.name), nil
+}
+
+// noteOf returns the func for notes about a job. If the job copies one of several models of a
+// folder, the notes begin with the folder of the model.
+func (c *command) noteOf(w *copyJob) func(text string) {
+	if w.within == "" {
+		return c.opener.Note
+	}
+	return func(text string) { c.opener.Note(term.Name(w.within) + ": " + text) }
 }
 
 // unchanged returns an error if a file of a source has changed since it was opened: then the tensors
@@ -297,29 +337,49 @@ func jobOf(src *source.Checkpoint, f *copyFlags) (w *copyJob, err error) {
 }
 
 // prepare sets the tensors and the metadata that the job writes.
-func (w *copyJob) prepare() (err error) {
-	stored := w.src.Size()
-	w.dtypes, w.stored = make(map[safetensors.DType]safetensors.DType), make(map[safetensors.DType]int)
-	switch {
-	case w.plain != 0:
-		if w.layouts, err = dequantize(w.src); err != nil {
-			err = fmt.Errorf("%s: %w", storage.Shown(w.src.Name), err)
-		} else if !slices.ContainsFunc(w.src.Order, w.isQuantised) {
-			err = fmt.Errorf("--dequantize: no tensor of %s is quantised", storage.Shown(w.src.Name))
-		}
-	case len(w.conversions) > 0:
-		w.layouts, err = quantisedParts(w.src)
+func (w *copyJob) prepare() error {
+	if err := w.unpack(); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := w.choose(); err != nil {
 		return err
 	}
 	if err := w.take(); err != nil {
 		return err
 	}
+	return w.finish()
+}
+
+// A notQuantised is the error of --dequantize if no tensor of the source with this name is quantised.
+type notQuantised string
+
+func (e notQuantised) Error() string {
+	return fmt.Sprintf("--dequantize: no tensor of %s is quantised", storage.Shown(string(e)))
+}
+
+// unpack dequantises the source if --dequantize is set, and sets layouts and size. It is the first
+// step of prepare.
+func (w *copyJob) unpack() (err error) {
+	w.size = w.src.Size()
+	switch {
+	case w.plain != 0:
+		if w.layouts, err = dequantize(w.src); err != nil {
+			err = fmt.Errorf("%s: %w", storage.Shown(w.src.Name), err)
+		} else if !slices.ContainsFunc(w.src.Order, w.isQuantised) {
+			err = notQuantised(w.src.Name)
+		}
+	case len(w.conversions) > 0:
+		w.layouts, err = quantisedParts(w.src)
+	}
+	return err
+}
+
+// finish quantises the tensors that take has set, and sets the config and the metadata. It is the
+// last step of prepare.
+func (w *copyJob) finish() error {
 	if w.withoutMeta {
 		w.loseAliases()
 	}
-	w.read = min(w.read, stored)
 	if err := w.countParameters(); err != nil {
 		return err
 	}
@@ -369,24 +429,33 @@ func (w *copyJob) written(name string) *copied {
 	return c
 }
 
-// take sets tensors to the selected tensors of the source, with their new names and dtypes, and sets
-// origin. It adds their size in the source to read.
-func (w *copyJob) take() error {
-	src := w.src
+// candidates returns the names that --only and --except select from: those of the tensors, of the
+// entries that cannot be read, and of tied tensors. It sets aliases.
+func (w *copyJob) candidates() []string {
 	if !w.withoutMeta {
-		w.aliases = aliasesOf(src)
+		w.aliases = aliasesOf(w.src)
 	}
-	names, err := w.selection.Of(slices.Concat(namesOf(src), slices.Sorted(maps.Keys(w.aliases))))
-	if names, err = selected(names, err, w.plain != 0, "--dequantize bf16 writes its numbers", src); err != nil {
+	return slices.Concat(namesOf(w.src), slices.Sorted(maps.Keys(w.aliases)))
+}
+
+// choose selects and renames tensors of the source: it sets names and renamed.
+func (w *copyJob) choose() (err error) {
+	w.names, err = w.selection.Of(w.candidates())
+	if w.names, err = selected(w.names, err, w.plain != 0, "--dequantize bf16 writes its numbers", w.src); err != nil {
 		return err
 	}
-	if err := refusedError(src, names); err != nil {
+	if err = refusedError(w.src, w.names); err != nil {
 		return err
 	}
-	renamed, err := pattern.RenameAll(names, w.renaming)
-	if err != nil {
-		return err
-	}
+	w.renamed, err = pattern.RenameAll(w.names, w.renaming)
+	return err
+}
+
+// take sets tensors to the chosen tensors of the source, with their new names and dtypes, and sets
+// origin. It sets read to the size of these tensors in the source.
+func (w *copyJob) take() (err error) {
+	src, names, renamed := w.src, w.names, w.renamed
+	w.dtypes, w.stored = make(map[safetensors.DType]safetensors.DType), make(map[safetensors.DType]int)
 	w.tensors, w.origin = make(map[string]safetensors.Tensor, len(names)), make(map[string]string, len(names))
 	if !w.untied {
 		w.tied = tieAliases(names, renamed, w.aliases)
@@ -406,5 +475,6 @@ func (w *copyJob) take() error {
 		}
 		w.tensors[renamed[i]] = t
 	}
+	w.read = min(w.read, w.size)
 	return nil
 }

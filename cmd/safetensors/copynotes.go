@@ -27,16 +27,16 @@ import (
 
 // noteConfig notes that the quantization_config that the copy needs was not written, or that the
 // one of the source was not removed.
-func (c *command) noteConfig(w *copyJob) {
+func (w *copyJob) noteConfig(note func(text string)) {
 	if w.quantize != "" {
-		c.opener.Note("no config.json with the new quantization_config was written: that takes a config.json in SRC and a folder as DST")
+		note("no config.json with the new quantization_config was written: that takes a config.json in SRC and a folder as DST")
 		return
 	}
 	if w.plain == 0 {
 		return
 	}
 	if config, err := quant.FindConfig(w.src.Folder.ReadFile); err == nil && config != nil { // the result is cached, so that there is no new error
-		c.opener.Note("config.json was not copied; with a folder as DST, one without the quantization_config is written")
+		note("config.json was not copied; with a folder as DST, one without the quantization_config is written")
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// copyFolder writes a job to a folder, as the shards of the source or as new ones.
-func (c *command) copyFolder(verb string, w *copyJob, dst dest.Shared) error {
+// shardsOf returns the shards that a job writes to a folder: those of the source or new ones.
+func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 	set := &dest.Set{
 		Parameters: w.parameters,
 		Shards:     make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force,
@@ -39,13 +39,12 @@ func (c *command) copyFolder(verb string, w *copyJob, dst dest.Shared) error {
 		set.Shards, set.Index = dest.Split(w.tensors, maxBytes, stemOf(w.src))
 	case asItIs && w.src.Layout.Plain:
 		if err := c.copies(w, set, dst); err != nil {
-			return err
+			return nil, err
 		}
 	default:
 		w.deal(set)
 	}
-	defer c.progress(verb, w.read)()
-	return set.Write(dst)
+	return set, nil
 }
 
 // copies adds the files of the source to set, unchanged. It marks files that the destination has

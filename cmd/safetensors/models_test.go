@@ -78,3 +78,27 @@ func TestModelsOfFolders(t *testing.T) {
 	require.Equal(t, 0, r.code)
 	require.Contains(t, r.stderr, "the weights in 2_Dense are left out")
 }
+
+// TestQuantiseOneModel: --targets names tensors with the folder of their model, the other models
+// stay as they are, and --dequantize needs one model with quantised tensors.
+func TestQuantiseOneModel(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeModels(t, ".")
+	matrix := map[string]safetensors.Tensor{"w.weight": counting(t, 4, 128)}
+	require.NoError(t, safetensors.WriteFile("pipe/unet/diffusion_pytorch_model.safetensors", matrix, nil))
+	require.NoError(t, safetensors.WriteFile("pipe/text_encoder/model.safetensors", matrix, nil))
+	require.Contains(t, fails(t, 1, "cp", "pipe", "half", "--quantize", "fp8-channel", "--targets", "w.weight"), `no tensor matches "w.weight"`)
+	require.NoDirExists(t, "half")
+	succeeds(t, "cp", "pipe", "half", "--quantize", "fp8-channel", "--targets", "unet/*", "--with-files")
+	listed := succeeds(t, "ls", "half", "--json")
+	require.Contains(t, listed, `"unet/w.weight","dtype":"F8_E4M3"`)
+	require.Contains(t, listed, `"text_encoder/w.weight","dtype":"F32"`)
+	require.Contains(t, string(must(os.ReadFile("half/unet/config.json"))), "quantization_config")
+	require.Equal(t, must(os.ReadFile("pipe/text_encoder/config.json")), must(os.ReadFile("half/text_encoder/config.json")))
+
+	succeeds(t, "cp", "half", "plain", "--dequantize", "f32", "--with-files")
+	listed = succeeds(t, "ls", "plain", "--json")
+	require.Contains(t, listed, `"unet/w.weight","dtype":"F32"`)
+	require.NotContains(t, listed, "F8_E4M3")
+	require.Equal(t, must(os.ReadFile("pipe/text_encoder/model.safetensors")), must(os.ReadFile("plain/text_encoder/model.safetensors")))
+}

@@ -99,9 +99,12 @@ func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err er
 func (w *copyJob) quantiseWeights() error {
 	recipe := quant.Recipe{Scheme: w.quantize}
 	if len(w.targets) > 0 {
-		names, err := w.targeted.Of(slices.Sorted(maps.Keys(w.tensors)))
-		if err != nil {
-			return err
+		names := w.aimed
+		if names == nil {
+			var err error
+			if names, err = w.targeted.Of(slices.Sorted(maps.Keys(w.tensors))); err != nil {
+				return err
+			}
 		}
 		recipe.Targets = func(name string, _ safetensors.Tensor) bool {
 			_, selected := slices.BinarySearch(names, name)

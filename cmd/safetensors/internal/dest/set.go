@@ -79,18 +79,11 @@ type Shard struct {
 // in the folder.
 func (s *Set) Write(to Shared) error {
 	to.Sweep(s.partials()...)
-	there, err := s.files(to)
-	if err != nil {
-		return err
-	}
-	earlier, stale, others, err := s.before(to, there)
+	there, earlier, stale, others, err := s.check(to)
 	if err != nil {
 		return err
 	}
 	replaced := slices.Concat(earlier, stale)
-	if err := cmp.Or(s.checkOthers(to, there, replaced), s.checkThere(to, there, replaced)); err != nil {
-		return err
-	}
 	names := s.newNames(earlier, others)
 	stay := (s.Sums || s.Record != nil) && len(earlier) == 0
 	if !stay {
@@ -127,6 +120,25 @@ func (s *Set) Write(to Shared) error {
 		}
 	}
 	return s.end(to, replaced, slices.Collect(maps.Values(names)))
+}
+
+// Check returns the error that Write returns if the folder contains files that the new checkpoint
+// may not replace or join. It changes nothing.
+func (s *Set) Check(to Shared) error {
+	_, _, _, _, err := s.check(to)
+	return err
+}
+
+// check returns the files in a folder, those of them that before returns, and the error of Check.
+func (s *Set) check(to Shared) (there map[string]Stored, earlier, stale, others []string, err error) {
+	if there, err = s.files(to); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if earlier, stale, others, err = s.before(to, there); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	replaced := slices.Concat(earlier, stale)
+	return there, earlier, stale, others, cmp.Or(s.checkOthers(to, there, replaced), s.checkThere(to, there, replaced))
 }
 
 // WeightsComplete returns an error from writing the files next to the weights, for the case that the new weights

@@ -27,7 +27,7 @@ func nearest(name string, names []string) string {
 		}
 	}
 	longer := slices.IndexFunc(names, func(candidate string) bool {
-		return strings.HasPrefix(candidate, name) || strings.Contains(candidate+".", "."+name+".")
+		return strings.HasPrefix(candidate, name) || strings.Contains(candidate+".", "."+name+".") || strings.Contains(candidate+".", "/"+name+".")
 	})
 	switch {
 	case best != "":

@@ -9,7 +9,7 @@ import (
 
 // TestSuggest has misspelt names, and the name that is suggested for each.
 func TestSuggest(t *testing.T) {
-	names := []string{"model.embed_tokens.weight", "model.layers.0.mlp.weight", "lm_head.weight"}
+	names := []string{"model.embed_tokens.weight", "model.layers.0.mlp.weight", "lm_head.weight", "unet/conv_in.weight"}
 	for name, want := range map[string]string{
 		"model.embed_token.weight":  "model.embed_tokens.weight",
 		"MODEL.LAYERS.0.MLP.WEIGHT": "model.layers.0.mlp.weight",
@@ -17,6 +17,7 @@ func TestSuggest(t *testing.T) {
 		"lm_head":                   "lm_head.weight",
 		"lm_haed.weigth":            "lm_head.weight",
 		"lm_":                       "lm_head.weight",
+		"conv_in.weight":            "unet/conv_in.weight",
 		"lm":                        "",
 		"":                          "",
 		"x":                         "",

@@ -1,0 +1,423 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
+)
+
+// copyModels copies all models of a directory, if it is the only source and has several: a pipeline
+// of diffusers, or a model of sentence-transformers with weights in its modules. Otherwise it
+// copies the sources as one model.
+func (c *command) copyModels(names []string, name string, f *copyFlags) (*copied, error) {
+	if len(names) > 1 {
+		if err := c.oneModel(names, "cp joins single models"); err != nil {
+			return nil, err
+		}
+		return c.copyOne(names, name, f)
+	}
+	dirs, err := c.opener.Models(names[0])
+	if err != nil {
+		return nil, err
+	}
+	if len(belowOf(dirs)) == 0 {
+		return c.copyOne(names, name, f)
+	}
+	dst, err := c.openDestination(name, f.maxShardSize, f.ranks)
+	if err != nil {
+		return nil, err
+	}
+	m := &modelsCopy{c: c, f: f, src: names[0], dst: name, dirs: dirs}
+	defer m.close()
+	if err := m.open(); err != nil {
+		return nil, err
+	}
+	if err := m.choose(); err != nil {
+		return nil, err
+	}
+	folder, ok := dst.(dest.Shared)
+	if !ok || f.ranks != 0 {
+		return m.writeOne()
+	}
+	unlock, err := folder.Lock(false)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return m.write(folder)
+}
+
+// A modelsCopy copies the models of the folder src to the folder dst. Names of their tensors begin
+// with the folder of the model, as ls prints them.
+type modelsCopy struct {
+	c        *command
+	f        *copyFlags
+	src, dst string
+	dirs     []string     // folders of all models, which may begin with "."
+	models   []*modelCopy // the models of which tensors are selected
+	left     []string     // the other models, as a note names them
+}
+
+// A modelCopy copies one of several models of a folder.
+type modelCopy struct {
+	dir string // folder of the model, or "."
+	job *copyJob
+	to  copyTarget
+	set *dest.Set // result of ready
+}
+
+// full returns the name of a tensor with the folder of its model, as ls prints it.
+func (m *modelCopy) full(name string) string {
+	if m.dir == "." {
+		return name
+	}
+	return m.dir + "/" + name
+}
+
+func (m *modelsCopy) close() {
+	for _, one := range m.models {
+		one.job.src.Close()
+	}
+}
+
+// open opens the models. If the folder has a model of its own, only that one is quantised or
+// dequantised: sentence-transformers does not read other modules in quantised form.
+func (m *modelsCopy) open() error {
+	plain, dequantised := false, false // whether models without, and with, quantised tensors were found
+	for _, dir := range m.dirs {
+		flags := *m.f
+		if dir != "." && slices.Contains(m.dirs, ".") {
+			flags.targets = nil
+			flags.dequantize, flags.quantize, flags.plain, flags.tie = "", "", 0, false
+		}
+		job, err := m.c.openCopy([]string{modelAt(m.src, dir)}, &flags)
+		if err != nil {
+			return m.of(dir, err)
+		}
+		m.models = append(m.models, &modelCopy{dir: dir, job: job})
+		if dir == "." {
+			m.leaveBelow(job)
+		} else {
+			job.within = dir
+		}
+		err = job.unpack()
+		if errors.As(err, new(notQuantised)) {
+			plain = true
+			flags.dequantize, flags.plain = "", 0
+			err = job.unpack()
+		}
+		if err != nil {
+			return m.of(dir, err)
+		}
+		dequantised = dequantised || flags.plain != 0
+	}
+	if plain && !dequantised {
+		return notQuantised(m.src)
+	}
+	return nil
+}
+
+// of returns an error about the model in dir, with the name of this folder.
+func (m *modelsCopy) of(dir string, err error) error {
+	if dir == "." {
+		return err
+	}
+	return fmt.Errorf("%s: %w", term.Name(dir), err)
+}
+
+// choose selects and renames tensors by their names with the folders of their models. It removes
+// the models without a selected tensor.
+func (m *modelsCopy) choose() error {
+	var all []string
+	for _, one := range m.models {
+		for _, name := range one.job.candidates() {
+			all = append(all, one.full(name))
+		}
+	}
+	names, err := m.f.selection.Of(all)
+	if err != nil {
+		return err
+	}
+	selected, renamed := setOf(names), names
+	if len(m.f.renaming) > 0 {
+		if renamed, err = pattern.RenameAll(names, m.f.renaming); err != nil {
+			return err
+		}
+	}
+	kept := m.models[:0:0]
+	for _, one := range m.models {
+		w := one.job
+		candidates := w.candidates()
+		for _, name := range candidates {
+			if selected[one.full(name)] {
+				w.names = append(w.names, name)
+			}
+		}
+		n := len(w.names)
+		if err := refusedError(w.src, w.names); err != nil {
+			return err
+		}
+		if w.renamed, err = m.local(one, names[:n], renamed[:n]); err != nil {
+			return err
+		}
+		names, renamed = names[n:], renamed[n:]
+		if n == 0 && len(candidates) > 0 {
+			left := storage.Shown(modelAt(m.src, one.dir))
+			if one.dir == "." {
+				left += " itself"
+			}
+			m.left = append(m.left, left)
+			w.src.Close()
+			continue
+		}
+		kept = append(kept, one)
+	}
+	m.models = kept
+	return nil
+}
+
+// local returns new names of tensors of a model without its folder. It is an error if a new name is
+// one in another folder, because each tensor stays in its model.
+func (m *modelsCopy) local(one *modelCopy, names, renamed []string) (local []string, err error) {
+	for i, name := range renamed {
+		belongs := strings.HasPrefix(name, one.full(""))
+		for _, other := range m.models {
+			belongs = belongs && (len(other.full("")) <= len(one.full("")) || name == names[i] || !strings.HasPrefix(name, other.full("")))
+		}
+		if !belongs {
+			return nil, fmt.Errorf("--rename: %q would become %q, and a tensor stays in its model: the folder at the start of a name cannot change", names[i], name)
+		}
+		local = append(local, strings.TrimPrefix(name, one.full("")))
+	}
+	return local, nil
+}
+
+// prepare sets the tensors that the models get, and their configs.
+func (m *modelsCopy) prepare() error {
+	for _, one := range m.models {
+		if err := one.job.take(); err != nil {
+			return err
+		}
+	}
+	if err := m.aim(); err != nil {
+		return err
+	}
+	for _, one := range m.models {
+		if err := one.job.finish(); err != nil {
+			return m.of(one.dir, err)
+		}
+	}
+	return nil
+}
+
+// aim selects the tensors that --targets names with the folders of their models. A model in which it
+// names none is not quantised.
+func (m *modelsCopy) aim() error {
+	if len(m.f.targets) == 0 {
+		return nil
+	}
+	var all []string
+	for _, one := range m.models {
+		for _, name := range slices.Sorted(maps.Keys(one.job.tensors)) {
+			if len(one.job.targets) > 0 {
+				all = append(all, one.full(name))
+			}
+		}
+	}
+	all, err := m.f.targeted.Of(all)
+	if err != nil {
+		return err
+	}
+	selected := setOf(all)
+	for _, one := range m.models {
+		w := one.job
+		for _, name := range slices.Sorted(maps.Keys(w.tensors)) {
+			if selected[one.full(name)] && len(w.targets) > 0 {
+				w.aimed = append(w.aimed, name)
+			}
+		}
+		if len(w.aimed) == 0 {
+			w.quantize, w.targets = "", nil
+		}
+	}
+	return nil
+}
+
+// writeOne writes the only model that has selected tensors, or else the one of the folder itself, to
+// a destination that has room for one.
+func (m *modelsCopy) writeOne() (*copied, error) {
+	one, dirs := m.models[0], make([]string, len(m.models))
+	for i, model := range m.models {
+		dirs[i] = model.dir
+	}
+	switch others := belowOf(dirs); {
+	case len(dirs) == 1:
+	case len(dirs) == len(others):
+		return nil, fmt.Errorf("%s has several models (%s), and %s has room for one; name one: cp %s %s", storage.Shown(m.src), variant.List(dirs, 5, term.Name), term.Name(m.dst), storage.Shown(inside(m.src, dirs[0])), term.Name(m.dst))
+	default: // the folder itself is the first
+		m.c.opener.Note(fmt.Sprintf("the weights in %s are left out: only a folder has room for several models", variant.List(others, 5, term.Name)))
+	}
+	for _, other := range m.models[1:] {
+		other.job.src.Close()
+	}
+	m.models = m.models[:1]
+	to, err := m.c.openTarget(m.dst, m.f, 1)
+	if err != nil {
+		return nil, err
+	}
+	one.job.untied, one.job.within = hasNoMetadata(m.dst), ""
+	if err := m.prepare(); err != nil {
+		return nil, err
+	}
+	return m.c.writeCopy("cp", one.job, to)
+}
+
+// write writes the models to their folders in a folder that the caller has locked. First it checks
+// all of them, so that it writes none if one would be refused.
+func (m *modelsCopy) write(folder dest.Shared) (*copied, error) {
+	if err := m.prepare(); err != nil {
+		return nil, err
+	}
+	around, err := m.around()
+	if err != nil {
+		return nil, err
+	}
+	if err := around.sideFilesFree(folder); err != nil {
+		return nil, err
+	}
+	for _, one := range m.models {
+		unlock, err := m.ready(one)
+		if err != nil {
+			return nil, m.of(one.dir, err)
+		}
+		defer unlock()
+	}
+	left, err := m.leftBehind(around)
+	if err != nil {
+		return nil, err
+	}
+	all := &copied{File: m.dst, Files: []string{}}
+	last := 0 // number of models that are written last: programs would take the model of the folder itself for the whole
+	if m.models[0].dir == "." {
+		last = 1
+	}
+	for _, one := range slices.Concat(m.models[last:], m.models[:last]) {
+		some, err := m.c.write("cp", one.job, one.to, one.set)
+		if err != nil {
+			return nil, m.of(one.dir, err)
+		}
+		all.Total.Tensors += some.Total.Tensors
+		all.Total.Parameters += some.Total.Parameters
+		all.Total.Bytes += some.Total.Bytes
+		for _, file := range some.Files {
+			all.Files = append(all.Files, one.full(file))
+		}
+	}
+	if err := around.copyFiles(folder); err != nil {
+		return nil, dest.WeightsComplete(err)
+	}
+	all.Files = append(all.Files, around.side...)
+	slices.Sort(all.Files)
+	m.note(around, left)
+	return all, nil
+}
+
+// note notes the models and the small files that the copy does not have.
+func (m *modelsCopy) note(around *copyJob, files []string) {
+	if len(m.left) > 0 {
+		m.c.opener.Note(fmt.Sprintf("left out, because no tensor of them is selected: %s", variant.List(m.left, 5, func(name string) string { return name })))
+	}
+	m.c.noteLeft(files)
+	for _, one := range append([]*modelCopy{{dir: ".", job: around}}, m.models...) {
+		for _, file := range one.job.tooLarge {
+			file.Name = one.full(file.Name)
+			m.c.noteTooLarge([]storage.Pin{file})
+		}
+	}
+}
+
+// ready locks the folder of a model until unlock is called, and returns an error if the model may
+// not be written there.
+func (m *modelsCopy) ready(one *modelCopy) (unlock func(), err error) {
+	if one.to, err = m.c.openTarget(modelAt(m.dst, one.dir), m.f, 1); err != nil {
+		return nil, err
+	}
+	unlock = func() {}
+	if one.dir != "." { // that folder is locked
+		if unlock, err = one.to.lock(false); err != nil {
+			return nil, err
+		}
+	}
+	if one.set, err = m.c.ready(one.job, one.to); err == nil && one.set != nil {
+		err = one.set.Check(one.to.folder)
+	}
+	if err != nil {
+		unlock()
+	}
+	return unlock, err
+}
+
+// around returns the job that copies the small files of the folder if it has no model of its own, or
+// if this model is not selected. Otherwise that job has no files, because the model has them.
+func (m *modelsCopy) around() (*copyJob, error) {
+	if m.models[0].dir == "." {
+		return &copyJob{copyFlags: m.f, src: &source.Checkpoint{}}, nil
+	}
+	from, err := m.c.opener.FolderOf(m.src)
+	if err != nil {
+		return nil, err
+	}
+	w, err := jobOf(&source.Checkpoint{Name: m.src, Folder: from, Files: m.models[0].job.src.Files}, m.f)
+	if err != nil {
+		return nil, err
+	}
+	m.leaveBelow(w)
+	return w, nil
+}
+
+// leaveBelow removes the small files in the folders of models below from those of the folder itself.
+func (m *modelsCopy) leaveBelow(w *copyJob) {
+	below := belowOf(m.dirs)
+	w.side = slices.DeleteFunc(w.side, func(name string) bool { return isBelow(name, below) })
+	w.tooLarge = slices.DeleteFunc(w.tooLarge, func(file storage.Pin) bool { return isBelow(file.Name, below) })
+}
+
+// leftBehind returns the small files of all models that the copy does not have, and those around
+// them.
+func (m *modelsCopy) leftBehind(around *copyJob) (all []string, err error) {
+	for _, one := range append([]*modelCopy{{dir: ".", job: around}}, m.models...) {
+		names, err := one.job.leftBehind(modelAt(m.dst, one.dir))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if one.dir != "." || !isBelow(name, belowOf(m.dirs)) {
+				all = append(all, one.full(name))
+			}
+		}
+	}
+	return all, nil
+}
+
+// setOf returns the set of some names.
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// isBelow reports whether a file is in one of the directories dirs, or below.
+func isBelow(name string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
+}
