@@ -171,14 +171,20 @@ func (c *command) noteStray(to dest.Shared, names []string) {
 	}
 }
 
+// firstLeft are the small files that noteLeft names as an example, if they are left behind: the
+// list of the models in a folder, without which the others are not found, and then the configs.
+var firstLeft = []string{"model_index.json", "modules.json", "config.json", adapterConfig}
+
 // noteLeft notes how many small files a copy left behind.
 func (c *command) noteLeft(names []string) {
 	if len(names) == 0 {
 		return
 	}
 	example := names[0]
-	if slices.Contains(names, "config.json") {
-		example = "config.json"
+	for _, first := range slices.Backward(firstLeft) {
+		if slices.Contains(names, first) {
+			example = first
+		}
 	}
 	c.opener.Note(fmt.Sprintf("%s, such as %s, left behind; --with-files copies them", term.Plural(len(names), "small file"), term.Name(example)))
 }
