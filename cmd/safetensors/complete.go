@@ -80,10 +80,15 @@ func (c *command) offer(sources []string, typed string, get func(o *source.Opene
 	return found
 }
 
-// fromSource returns a func for offer that opens a source and returns what names returns for it.
+// fromSource returns a func for offer that opens a source, with all models of a folder, and returns
+// the result of names for it.
 func fromSource(names func(*source.Checkpoint) []string) func(o *source.Opener, name string) ([]string, error) {
 	return func(o *source.Opener, name string) ([]string, error) {
-		src, err := o.Open(name)
+		open := o.Open
+		if models, err := o.Models(name); err == nil && len(belowOf(models)) > 0 {
+			open = func(name string) (*source.Checkpoint, error) { return openEach(name, models, o.Open) }
+		}
+		src, err := open(name)
 		if err != nil {
 			return nil, err
 		}

@@ -42,29 +42,49 @@ func belowOf(models []string) []string {
 // openAll opens a source. If the source is a directory, openAll opens all models in it, and names of tensors of a
 // model in a sub-directory start with that. If --dequantize is set, each model is dequantised by its own config.
 func (c *command) openAll(name string, open func(name string) (*source.Checkpoint, error)) (src *source.Checkpoint, size int64, err error) {
-	models, failed := c.opener.Models(name)
-	if failed != nil { // opening the source fails, too, with a better error
-		if src, _, err = c.openValues(name, open); err == nil {
-			err = errors.Join(failed, src.Close())
-		}
+	models, err := c.modelsOf(name, open)
+	if err != nil {
 		return nil, 0, err
 	}
-	if len(models) == 0 || len(models) == 1 && models[0] == "." {
+	if len(belowOf(models)) == 0 {
 		return c.openValues(name, open)
 	}
+	src, err = openEach(name, models, func(model string) (*source.Checkpoint, error) {
+		one, n, err := c.openValues(model, open)
+		size += n
+		return one, err
+	})
+	return src, size, err
+}
+
+// modelsOf returns the directories of the models in a source, as Models does. If that fails, it opens
+// the source, which fails, too, with a better error.
+func (c *command) modelsOf(name string, open func(name string) (*source.Checkpoint, error)) ([]string, error) {
+	models, failed := c.opener.Models(name)
+	if failed == nil {
+		return models, nil
+	}
+	src, _, err := c.openValues(name, open)
+	if err == nil {
+		err = errors.Join(failed, src.Close())
+	}
+	return nil, err
+}
+
+// openEach opens the models of a folder by calling open with the name of each, as one source.
+func openEach(name string, models []string, open func(name string) (*source.Checkpoint, error)) (*source.Checkpoint, error) {
 	var opened []*source.Checkpoint
 	for _, model := range models {
-		one, n, err := c.openValues(modelAt(name, model), open)
+		one, err := open(modelAt(name, model))
 		if err != nil {
 			for _, before := range opened {
 				before.Close()
 			}
-			return nil, 0, err
+			return nil, err
 		}
 		opened = append(opened, one)
-		size += n
 	}
-	return source.Several(name, models, opened), size, nil
+	return source.Several(name, models, opened), nil
 }
 
 // inside returns the name of a directory within another one. That one may be a URL with a query.

@@ -56,7 +56,7 @@ const maxRank = 64
 
 // showTensor shows the tensor whose name is given, or the only tensor of the source.
 func (c *command) showTensor(name string, given []string, slice string) error {
-	src, _, err := c.openValues(name, c.opener.Open)
+	src, folder, err := c.openTensor(name, given)
 	if err != nil {
 		if len(given) > 0 && errors.Is(err, fs.ErrNotExist) && isFile(given[0]) {
 			return usage("%w; expected SRC before NAME: show %s %s", term.Bare(err), term.Name(given[0]), term.Name(name))
@@ -69,7 +69,7 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 			return usage("%s has %s: expected the NAME of one", storage.Shown(src.Name), term.Plural(len(given), "tensor"))
 		}
 	}
-	tensor := given[0]
+	tensor := strings.TrimPrefix(given[0], folder)
 	t, err := c.tensorOf(src, tensor)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 		return fmt.Errorf("tensor %q: %d dimensions, at most %d can be printed: select some with --slice", tensor, rank, maxRank)
 	}
 	if c.json {
-		return c.printValues(name, tensor, t)
+		return c.printValues(name, given[0], t)
 	}
 	text, err := numpy.Print(t)
 	if err != nil {
@@ -96,6 +96,38 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 	}
 	fmt.Fprintln(c.out, text)
 	return nil
+}
+
+// openTensor opens a source for the tensor whose name is given, if any. If the source is a folder
+// with several models, and the name begins with the folder of one, openTensor opens this model, and
+// returns that folder with a slash. Other names are those of tensors in the model of the folder
+// itself.
+func (c *command) openTensor(name string, given []string) (src *source.Checkpoint, folder string, err error) {
+	models, err := c.modelsOf(name, c.opener.Open)
+	if err != nil {
+		return nil, "", err
+	}
+	open := func(name string) (*source.Checkpoint, error) {
+		src, _, err := c.openValues(name, c.opener.Open)
+		return src, err
+	}
+	below := belowOf(models)
+	model := ""
+	for _, dir := range below {
+		if len(given) > 0 && strings.HasPrefix(given[0], dir+"/") && len(dir) > len(model) { // a model may be in the folder of another one
+			model = dir
+		}
+	}
+	switch {
+	case model != "":
+		src, err = open(inside(name, model))
+		return src, model + "/", err
+	case len(below) == 0 || len(given) > 0 && models[0] == ".":
+		src, err = open(name)
+	default:
+		src, err = openEach(name, models, open)
+	}
+	return src, "", err
 }
 
 func isFile(name string) bool {

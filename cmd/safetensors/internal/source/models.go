@@ -36,7 +36,7 @@ func (o *Opener) directory(name string) (*storage.FS, error) {
 		}
 		return o.Session.Local(name), nil
 	}
-	if strings.HasPrefix(name, "http") {
+	if o.Local || strings.HasPrefix(name, "http") {
 		return nil, nil
 	}
 	fsys, file, err := o.Away(name)
