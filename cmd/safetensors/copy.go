@@ -203,7 +203,7 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (*copied, er
 	if to.folder == nil { // a file has no place for a new config.json
 		w.side = nil
 	} else if !w.force && isOnto(w.src.Name, to.name) {
-		return nil, fmt.Errorf("%s is the source itself; --force replaces it", storage.Shown(to.name))
+		return nil, onItself(to.name)
 	} else {
 		var err error
 		if left, err = w.leftBehind(to.name); err != nil {

@@ -48,6 +48,9 @@ func (c *command) copyModels(names []string, name string, f *copyFlags) (*copied
 	if !ok || f.ranks != 0 {
 		return m.writeOne()
 	}
+	if !f.force && isOnto(names[0], name) {
+		return nil, onItself(name)
+	}
 	unlock, err := folder.Lock(false)
 	if err != nil {
 		return nil, err

@@ -86,6 +86,11 @@ func isOnto(src, dst string) bool {
 	return noSource == nil && noTarget == nil && os.SameFile(from, to)
 }
 
+// onItself returns the error for a folder that is to be copied onto itself without --force.
+func onItself(dst string) error {
+	return fmt.Errorf("%s is the source itself; --force replaces it", storage.Shown(dst))
+}
+
 // statLocal returns the information about a file of this machine, which may have a file:// URL.
 func statLocal(name string) (fs.FileInfo, error) {
 	name, err := localfile.Path(name)

@@ -138,7 +138,7 @@ func howToName(verb, folder string, err error) error {
 }
 
 // orFiles returns err, the error for a folder without a model. If the folder has files that are sources of their own, such as
-// x.npz, and no weights in a format of models, orFiles returns an error that says how to name one of these files.
+// x.npz, or folders with models, and no weights in a format of models, orFiles returns an error that says how to name one of them.
 func orFiles(verb, folder string, fsys *storage.FS, err error) error {
 	entries, unlisted := fsys.Entries()
 	if unlisted != nil {
@@ -153,11 +153,31 @@ func orFiles(verb, folder string, fsys *storage.FS, err error) error {
 			names = append(names, e.Name())
 		}
 	}
+	found := variant.List(names, 5, term.Name)
+	if len(names) == 0 && !storage.IsURL(folder) { // elsewhere, each folder would cost a request
+		names = withModels(fsys, entries)
+		found = "models in " + variant.List(names, 5, term.Name)
+	}
 	if len(names) == 0 {
 		return err
 	}
 	shown := storage.Shown(strings.TrimRight(folder, "/") + "/" + names[0])
-	return advised{fmt.Sprintf("no .safetensors file in it, but %s; name one: %s", variant.List(names, 5, term.Name), onCommandLine(verb, shown)), err}
+	return advised{fmt.Sprintf("no .safetensors file in it, but %s; name one: %s", found, onCommandLine(verb, shown)), err}
+}
+
+// withModels returns the names of the folders among some entries in which a file is named as a model is.
+func withModels(fsys *storage.FS, entries []fs.DirEntry) (names []string) {
+	const most = 100 // folders to look into
+	for _, e := range entries[:min(len(entries), most)] {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		below, _ := fsys.ReadDir(e.Name())
+		if slices.ContainsFunc(below, func(e fs.DirEntry) bool { return isModel(e.Name()) }) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
 
 // isNumbered reports whether a file is a shard, judging by its name.
