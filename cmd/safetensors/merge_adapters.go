@@ -20,27 +20,71 @@ import (
 // addAdapters returns the tensors of the source with all adapters merged into them, and records how
 // the vocabulary grows.
 func (w *copyJob) addAdapters(adapters []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
-	tensors := w.src.Tensors
+	tied, err := w.tying(adapters)
+	if err != nil {
+		return nil, err
+	}
+	once := tied.Once(w.src.Tensors)
+	stored := make(map[string][]string) // names of tensors in the source, by their names in once
+	for name := range w.src.Tensors {
+		stored[tied.Name(name)] = append(stored[tied.Name(name)], name)
+	}
 	for _, adapter := range adapters {
-		got, err := addAdapter(tensors, adapter)
+		got, err := addAdapter(once, adapter, tied)
 		if err == nil {
-			err = w.checkTying(got.Untied, adapter)
+			err = w.checkTying(got.Untied, adapter, tied)
 		}
 		if err == nil {
 			err = w.resize(got)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", storage.Shown(adapter.Name), err)
+			return nil, fmt.Errorf("%s: %w", storage.Shown(adapter.Name), w.untyingAdvice(err))
 		}
 		for _, name := range got.Computed {
-			w.bases[name] = w.src.Tensors[name]
+			for _, name := range stored[name] {
+				w.bases[name] = w.src.Tensors[name]
+			}
 		}
-		tensors = got.Tensors
+		once = got.Tensors
+	}
+	tensors := make(map[string]safetensors.Tensor, len(w.src.Tensors))
+	for name := range w.src.Tensors {
+		tensors[name] = once[tied.Name(name)]
 	}
 	return tensors, nil
 }
 
-func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoint) (*merge.Adapted, error) {
+// tying returns the other names of tied tensors of the source: those in its metadata, and those of heads that are tied to
+// its embeddings.
+func (w *copyJob) tying(adapters []*source.Checkpoint) (merge.Tying, error) {
+	tied := make(merge.Tying)
+	others := make(map[string][]string)
+	for alias, name := range aliasesOf(w.src) {
+		others[name] = append(others[name], alias)
+	}
+	for name, aliases := range others {
+		tied.Group(name, aliases)
+	}
+	config, err := w.src.Folder.ReadFile("config.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if ties, unties := tyingOf(config); unties && !ties {
+		return tied, nil
+	}
+	var all []map[string]safetensors.Tensor
+	for _, adapter := range adapters {
+		all = append(all, adapter.Tensors)
+	}
+	heads, err := merge.TiedHeads(tied.Once(w.src.Tensors), all, len(config) > 0 && !headless(config, nil))
+	if err != nil {
+		return nil, err
+	}
+	tied.Add(heads)
+	return tied, nil
+}
+
+func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoint, tied merge.Tying) (*merge.Adapted, error) {
 	if dialect := merge.Dialect(adapter.Order); dialect != "" {
 		return nil, fmt.Errorf("it is a LoRA of %s; only adapters of peft can be merged", dialect)
 	}
@@ -51,34 +95,51 @@ func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoin
 	case err != nil:
 		return nil, err
 	}
-	got, err := merge.LoRA(tensors, adapter.Tensors, config)
+	got, err := tied.LoRA(tensors, adapter.Tensors, config)
 	if err == nil && got.Changed == 0 {
 		err = errors.New("the adapter has no tensors")
 	}
 	return got, err
 }
 
-// checkTying returns an error if an adapter replaces embeddings to which a head is tied that the source does not store. peft
-// leaves such a head as it was, but a copy with the new embeddings alone has a new head, too.
-func (w *copyJob) checkTying(embeddings string, adapter *source.Checkpoint) error {
+// checkTying returns an error if an adapter replaces embeddings to which a head is tied. peft leaves such a head as it was,
+// but a copy with the new embeddings alone has a new head, too.
+func (w *copyJob) checkTying(embeddings string, adapter *source.Checkpoint, tied merge.Tying) error {
 	if embeddings == "" {
 		return nil
 	}
-	if !slices.Contains(slices.Collect(maps.Values(aliasesOf(w.src))), embeddings) {
-		task, err := adapter.Folder.ReadFile("adapter_config.json")
-		if err != nil {
-			return err
+	for _, name := range slices.Sorted(maps.Keys(tied)) {
+		if tied[name] == embeddings {
+			return &merge.UntyingError{Name: embeddings, Other: name}
 		}
-		config, err := w.src.Folder.ReadFile("config.json")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if headless(config, task) {
-			return nil
-		}
+	}
+	task, err := adapter.Folder.ReadFile("adapter_config.json")
+	if err != nil {
+		return err
+	}
+	config, err := w.src.Folder.ReadFile("config.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if headless(config, task) {
+		return nil
 	}
 	return fmt.Errorf("it replaces %q, and the base does not store the head that is tied to it: peft leaves that head as it was, so that the model needs "+
 		"a head of its own, as merge_and_unload of peft makes it; to change the head, too, set ensure_weight_tying in adapter_config.json", embeddings)
+}
+
+// untyingAdvice adds advice to an UntyingError about two tensors that the source stores.
+func (w *copyJob) untyingAdvice(err error) error {
+	var untying *merge.UntyingError
+	if !errors.As(err, &untying) {
+		return err
+	}
+	for _, name := range []string{untying.Name, untying.Other} {
+		if _, stored := w.src.Tensors[name]; !stored {
+			return err
+		}
+	}
+	return fmt.Errorf("%w; to replace one of them, set tie_word_embeddings to false in the config.json of the base, which stores both", err)
 }
 
 // headless reports whether the config of a model, or that of an adapter for it, specifies that there is no head which is tied
@@ -100,14 +161,20 @@ func headless(config, adapter []byte) bool {
 	if slices.Contains([]string{"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS", "FEATURE_EXTRACTION"}, task.Type) {
 		return true
 	}
-	tied, untied := false, false
+	tied, untied := tyingOf(config)
+	named := len(config) == 0 || model.Type != "" || len(model.Architectures) > 0 || task.Type != ""
+	return (untied || !named) && !tied
+}
+
+// tyingOf reports whether a config, or one within it, specifies that the head is tied to the embeddings, and whether one
+// specifies that it is not.
+func tyingOf(config []byte) (tied, untied bool) {
 	_, _ = modelconfig.Change(config, nil, func(fields map[string]json.RawMessage) (bool, error) {
 		value := string(fields["tie_word_embeddings"])
 		tied, untied = tied || value == "true", untied || value == "false"
 		return false, nil
 	})
-	named := len(config) == 0 || model.Type != "" || len(model.Architectures) > 0 || task.Type != ""
-	return (untied || !named) && !tied
+	return tied, untied
 }
 
 // headClasses are the ends of the names of classes of transformers that have a head of the size of the vocabulary.

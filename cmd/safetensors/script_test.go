@@ -113,12 +113,14 @@ var preparations = map[string]func(t *testing.T, dir string) []string{
 	},
 }
 
-// prepareTied writes a model whose head is tied to its embeddings, and an adapter that replaces these. It also writes a
-// model of F16, and an adapter with which values of it are beyond the range.
+// prepareTied writes a model whose head is tied to its embeddings, and adapters that change either of them. It also writes
+// a model of F16, and an adapter with which values of it are beyond the range.
 func prepareTied(t *testing.T, dir string) []string {
 	const embeddings = "model.embed_tokens.weight"
 	write(t, filepath.Join(dir, "head/config.json"), `{"architectures":["LlamaForCausalLM"],"tie_word_embeddings":true}`)
 	write(t, filepath.Join(dir, "saved/adapter_config.json"), `{"modules_to_save":["embed_tokens"]}`)
+	write(t, filepath.Join(dir, "rows/adapter_config.json"), `{"trainable_token_indices":[1]}`)
+	write(t, filepath.Join(dir, "update/adapter_config.json"), `{"r":1,"lora_alpha":1}`)
 	write(t, filepath.Join(dir, "half/config.json"), `{"torch_dtype":"float16"}`)
 	write(t, filepath.Join(dir, "large/adapter_config.json"), `{"r":1,"lora_alpha":60000}`)
 	for folder, tensors := range map[string]map[string]safetensors.Tensor{
@@ -129,7 +131,11 @@ func prepareTied(t *testing.T, dir string) []string {
 		"large/adapter_model.safetensors": {
 			"base_model.model.a.lora_A.weight": floats(t, []int{1, 2}, 1, 1), "base_model.model.a.lora_B.weight": floats(t, []int{2, 1}, 1, 0),
 		},
-		"head/model.safetensors":          {embeddings: counting(t, 3, 2)},
+		"head/model.safetensors":         {embeddings: counting(t, 3, 2)},
+		"rows/adapter_model.safetensors": {"base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": floats(t, []int{1, 2}, 20, 30)},
+		"update/adapter_model.safetensors": {
+			"base_model.model.lm_head.lora_A.weight": floats(t, []int{1, 2}, 1, 2), "base_model.model.lm_head.lora_B.weight": floats(t, []int{3, 1}, 0, 0, 10),
+		},
 		"saved/adapter_model.safetensors": {"base_model.model." + embeddings: floats(t, []int{3, 2}, 9, 8, 7, 6, 5, 4)},
 	} {
 		require.NoError(t, safetensors.WriteFile(filepath.Join(dir, folder), tensors, nil))

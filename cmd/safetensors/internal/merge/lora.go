@@ -22,6 +22,12 @@ import (
 // replace rows. config is the content of
 // adapter_config.json.
 func LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
+	return Tying(nil).LoRA(base, adapter, config)
+}
+
+// LoRA is like the func LoRA. The base has each tensor once. An adapter may name a tensor by one of its other names: its
+// updates change the tensor, as in peft. A whole tensor that replaces it under one name only is an UntyingError.
+func (t Tying) LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 	c, err := parseConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("adapter_config.json: %w", err)
@@ -37,7 +43,7 @@ func LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.addModules(r, rest); err != nil {
+	if err := c.addModules(r, rest, t); err != nil {
 		return nil, err
 	}
 	r.Untied, err = c.untied(base, adapter, r.Tensors)
@@ -91,12 +97,18 @@ type Adapted struct {
 }
 
 // addModules adds the updates of an adapter to the modules of the base. It replaces the tensors of
-// the base with the whole tensors of the adapter.
-func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
+// the base with the whole tensors of the adapter. A tensor of the base may have other names in tied.
+func (c *config) addModules(r *Adapted, adapter checkpoint, tied Tying) (err error) {
 	all := r.Tensors
 	changed := make(map[string]part)                         // maps the name of a tensor of the base to the part that changes it
 	for _, name := range slices.Sorted(maps.Keys(adapter)) { // in this order, a tensor that replaces one of the base comes before the updates of the same one
 		p := partOf(name)
+		if to := tied.Name(p.target); to != p.target {
+			if p.whole() && !c.Tying {
+				return &UntyingError{p.target, to}
+			}
+			p.target, p.tied = to, fmt.Sprintf("; %q is another name of it", p.target)
+		}
 		t, w, other := adapter[name], all[p.target], adapter[p.other]
 		before, twice := changed[p.target]
 		switch {
@@ -107,7 +119,7 @@ func (c *config) addModules(r *Adapted, adapter checkpoint) (err error) {
 		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
 			return fmt.Errorf("adapter tensor %q: the base has %v; an adapter is added to F32, F16 and BF16", name, w)
 		case twice && p.letter != 'B' && (p.letter == 0 || before.letter != 0):
-			return fmt.Errorf("adapter tensors %q and %q are both for %q", before.name, name, p.target)
+			return fmt.Errorf("adapter tensors %q and %q are both for %q%s", before.name, name, p.target, cmp.Or(before.tied, p.tied))
 		case p.other != "" && other.DType() == 0:
 			return fmt.Errorf("adapter tensor %q comes without %q", name, p.other)
 		}
@@ -145,7 +157,11 @@ type part struct {
 	target       string // name of the tensor of the base that it changes
 	letter       byte   // 'A' or 'B' for a factor of an update, 'b' for the bias of B, 't' for rows that replace some of target, 0 for a tensor that replaces target
 	other        string // name of the other tensor that a factor or the bias needs
+	tied         string // the end of an error about target if name contains another name of it, or ""
 }
+
+// whole reports whether the part is a module to save, or another tensor that is not that of a module with an update.
+func (p part) whole() bool { return p.letter == 0 && p.module == "" }
 
 // kinds maps the ends of names to the parts that they indicate.
 var kinds = []struct {
@@ -171,7 +187,7 @@ func partOf(name string) part {
 			if other != "" {
 				other = strings.TrimSuffix(name, k.end) + other
 			}
-			return part{name, module, module + k.target, k.letter, other}
+			return part{name: name, module: module, target: module + k.target, letter: k.letter, other: other}
 		}
 	}
 	return part{name: name, target: target}

@@ -82,7 +82,7 @@ var otherHeads = lazyregexp.New(`(^|\.)(generator_lm_head|proj_out|output|head|v
 // changes base into merged.
 func (c *config) untied(base, adapter, merged checkpoint) (string, error) {
 	for name := range adapter {
-		if heads().MatchString(partOf(strings.Replace(name, ".modules_to_save.", ".", 1)).target) {
+		if p := partOf(strings.Replace(name, ".modules_to_save.", ".", 1)); p.whole() && heads().MatchString(p.target) {
 			return "", nil
 		}
 	}
