@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -124,6 +125,29 @@ func withNamesOf(src, other *source.Checkpoint) *source.Checkpoint {
 		all.Order = append(all.Order, alias)
 	}
 	return &all
+}
+
+// namedLike returns a source with the names under which another source stores tensors. If the other source has one tensor
+// under two names, and src stores it twice with equal elements, the result has it once.
+func namedLike(src, other *source.Checkpoint) (*source.Checkpoint, error) {
+	all := *withNamesOf(src, other)
+	all.Tensors, all.Order = maps.Clone(all.Tensors), slices.Clone(all.Order)
+	for alias, stored := range aliasesOf(other) {
+		one, hasOne := all.Tensors[alias]
+		two, hasTwo := all.Tensors[stored]
+		if !hasOne || !hasTwo {
+			continue
+		}
+		same, err := merge.Equal(one, two)
+		if err != nil {
+			return nil, ofTensor(alias, err)
+		}
+		if same {
+			delete(all.Tensors, alias)
+			all.Order = slices.DeleteFunc(all.Order, func(name string) bool { return name == alias })
+		}
+	}
+	return &all, nil
 }
 
 // selectTensors returns those of names that a selection contains, in their order. The names are those

@@ -218,8 +218,12 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 			return fmt.Errorf("%s is an adapter, not a model: --lora merges it into one", storage.Shown(m.Name))
 		}
 	}
-	for _, m := range models[1:n] {
-		if disjoint(models[0], m) {
+	for i, m := range models[1:n] {
+		m, err := namedLike(m, models[0])
+		if err != nil {
+			return err
+		}
+		if models[i+1] = m; disjoint(models[0], m) {
 			return fmt.Errorf("%s and %s have no tensor in common; to join shards or files: cp SRC... DST", storage.Shown(models[0].Name), storage.Shown(m.Name))
 		}
 	}
