@@ -108,12 +108,12 @@ func withAliases(metadata, before, after map[string]string) map[string]string {
 	return withPairs(metadata, after)
 }
 
-// withNamesOf returns a source in which a tensor stands under each of its aliases that the other source stores, too.
-func withNamesOf(src, other *source.Checkpoint) *source.Checkpoint {
+// withNamesOf returns a source in which a tensor stands under each of its aliases that is among names, too.
+func withNamesOf[V any](src *source.Checkpoint, names map[string]V) *source.Checkpoint {
 	aliases := aliasesOf(src)
 	maps.DeleteFunc(aliases, func(alias, _ string) bool {
-		_, stored := other.Tensors[alias]
-		return !stored
+		_, wanted := names[alias]
+		return !wanted
 	})
 	if len(aliases) == 0 {
 		return src
@@ -130,7 +130,7 @@ func withNamesOf(src, other *source.Checkpoint) *source.Checkpoint {
 // namedLike returns a source with the names under which another source stores tensors. If the other source has one tensor
 // under two names, and src stores it twice with equal elements, the result has it once.
 func namedLike(src, other *source.Checkpoint) (*source.Checkpoint, error) {
-	all := *withNamesOf(src, other)
+	all := *withNamesOf(src, other.Tensors)
 	all.Tensors, all.Order = maps.Clone(all.Tensors), slices.Clone(all.Order)
 	for alias, stored := range aliasesOf(other) {
 		one, hasOne := all.Tensors[alias]

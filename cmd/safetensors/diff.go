@@ -134,7 +134,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err := rename(a, renames); err != nil {
 		return err
 	}
-	a, b = withNamesOf(a, b), withNamesOf(b, a)
+	a, b = withNamesOf(a, b.Tensors), withNamesOf(b, a.Tensors)
 	names, err := c.namesToCompare(a, b, only)
 	if err != nil {
 		return err

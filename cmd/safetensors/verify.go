@@ -38,6 +38,7 @@ pytorch_model.bin next to model.safetensors, are printed as NOT IN THE MANIFEST,
 the model. With a manifest they are no errors, although another program may load them;
 with a signature they are errors.
 If the manifest lists tensors, a tensor of SRC that is not among them is an error, too.
+The other names of a tied tensor, which the metadata of SRC lists, may be in the manifest.
 When tensors are compared, one that cannot be read is an error unless --only or --except
 leaves it out.
 
@@ -204,6 +205,7 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 		return err
 	}
 	defer src.Close()
+	src = withNamesOf(src, namesIn(want.Tensors))
 	order, err := c.tensorsToVerify(src, want, selection)
 	if err != nil {
 		return err
