@@ -108,7 +108,7 @@ func TestMergeableFirst(t *testing.T) {
 		models := []checkpoint{{"x": floats}, {"x": floats}, {"x": floats}, {"x": floats}}
 		models[k] = checkpoint{"x": codes}
 		_, err := Linear(models, []float64{1, 1, 1, 1})
-		require.ErrorContains(t, err, fmt.Sprintf("F32 [2] of the first model differs from U8 [2] of model %d", k+1))
+		require.ErrorContains(t, err, fmt.Sprintf("is F32 in the first model and U8 in model %d,", k+1))
 	}
 }
 

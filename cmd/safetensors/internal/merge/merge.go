@@ -98,9 +98,9 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 			}
 			tensors = append(tensors, t)
 		}
-		t, err := mergeIf(tensors, factors, task)
+		t, err := mergeIf(name, tensors, factors, task)
 		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+			return nil, err
 		}
 		merged[name] = t
 	}
@@ -124,9 +124,9 @@ func (e *UnpairedError) Fact() string {
 	return fmt.Sprintf("tensor %q is in the first model and not in model %d", e.Name, e.Without+1)
 }
 
-// mergeIf merges the tensors if all of them are floats. Otherwise they must be equal, and it
+// mergeIf merges the tensors with a name if all of them are floats. Otherwise they must be equal, and it
 // returns the first.
-func mergeIf(tensors []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
+func mergeIf(name string, tensors []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	first := tensors[0]
 	mergeable := isNumber(first.DType())
 	for k, t := range tensors[1:] {
@@ -135,16 +135,39 @@ func mergeIf(tensors []safetensors.Tensor, factors factorsOf, task bool) (safete
 		}
 		same, err := Equal(first, t)
 		if err != nil {
-			return first, err
+			return first, ofTensor(name, err)
 		}
 		if !same {
-			return first, fmt.Errorf("%v of the first model differs from %v of model %d, and only F64, F32, F16 and BF16 can be merged: narrower ones come with scales", first, t, k+2)
+			return first, notMergeable(name, first, t, k+2)
 		}
 	}
 	if mergeable {
-		return combine(tensors, factors, task)
+		merged, err := combine(tensors, factors, task)
+		return merged, ofTensor(name, err)
 	}
 	return first, nil
+}
+
+// ofTensor adds the name of a tensor to err, if err is not nil.
+func ofTensor(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+}
+
+// notMergeable returns the error for a tensor of model number k that differs from the first one, although they are not
+// both numbers.
+func notMergeable(name string, first, t safetensors.Tensor, k int) error {
+	what := fmt.Sprintf("(%v) has other values in model %d", first.DType(), k)
+	if t.DType() != first.DType() {
+		what = fmt.Sprintf("is %v in the first model and %v in model %d", first.DType(), t.DType(), k)
+	}
+	why := ""
+	if d := first.DType(); d.IsFloat() && !isNumber(d) {
+		why = " (narrower ones come with scales)"
+	}
+	return fmt.Errorf("tensor %q %s, and only F64, F32, F16 and BF16 can be merged%s; cp --except leaves it out", name, what, why)
 }
 
 // isNumber reports whether the elements of a dtype are numbers without scales.

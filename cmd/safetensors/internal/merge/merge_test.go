@@ -148,9 +148,12 @@ func TestModelsThatDoNotFit(t *testing.T) {
 		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{}, `tensor "x" is in the first model and not in model 2; cp --except makes a copy without it`},
 		{checkpoint{}, checkpoint{"x": f(safetensors.F32, 2)}, `tensor "x" is in model 2 and not in the first; cp --except makes a copy without it`},
 		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.F32, 3)}, `tensor "x" is F32 [2] in the first model and F32 [3] in model 2`},
-		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": ones}, `I64 [2] of the first model differs from I64 [2] of model 2`},
-		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": f(safetensors.U64, 2)}, `differs from U64 [2]`},
-		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.U8, 2)}, `F32 [2] of the first model differs from U8 [2] of model 2`},
+		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": ones}, `tensor "x" (I64) has other values in model 2, and only F64, F32, F16 and BF16 can be merged; cp --except leaves it out`},
+		{checkpoint{"x": f(safetensors.BOOL, 16)}, checkpoint{"x": must(ones.Bitcast(safetensors.BOOL))}, `tensor "x" (BOOL) has other values in model 2, and only F64, F32, F16 and BF16 can be merged; cp --except`},
+		{checkpoint{"x": f(safetensors.F8_E4M3, 16)}, checkpoint{"x": must(ones.Bitcast(safetensors.F8_E4M3))},
+			`tensor "x" (F8_E4M3) has other values in model 2, and only F64, F32, F16 and BF16 can be merged (narrower ones come with scales); cp --except leaves it out`},
+		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": f(safetensors.U64, 2)}, `tensor "x" is I64 in the first model and U64 in model 2, and only`},
+		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.U8, 2)}, `tensor "x" is F32 in the first model and U8 in model 2, and only F64, F32, F16 and BF16 can be merged; cp`},
 	} {
 		_, err := Linear([]checkpoint{c.a, c.b}, []float64{1, 1})
 		require.ErrorContains(t, err, c.want)
