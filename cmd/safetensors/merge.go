@@ -46,7 +46,7 @@ Numbers are computed in float32, or in float64 for a tensor that is F64 in the f
 model, in bounded memory. Each result is rounded to the dtype that its tensor has in the
 first model, or to --dtype. It is rounded once; with several --lora, after each adapter.
 DST has the metadata, the shards and the config.json that cp would make of the first
-model; --with- files copies the files of that model.
+model; --with-files copies the files of that model.
 
 --json prints one line about what was written:
   {"file": DST, "total": {"tensors", "parameters", "bytes"},

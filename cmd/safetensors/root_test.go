@@ -6,9 +6,13 @@ import (
 	"go/token"
 	"go/types"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -87,4 +91,26 @@ func declarations(file *ast.File) (names []string) {
 		}
 	}
 	return names
+}
+
+// TestHelpTexts: a line of a help text has at most 90 characters, and each flag that it names is one of a verb.
+func TestHelpTexts(t *testing.T) {
+	root := new(command)
+	root.opener = new(source.Opener)
+	known := map[string]bool{"help": true, "version": true}
+	all := root.whole()
+	for _, cmd := range append(all.Commands(), all) {
+		for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+			flags.VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
+		}
+	}
+	flag := regexp.MustCompile(`--([a-z][a-z-]*)`)
+	for _, cmd := range all.Commands() {
+		for line := range strings.Lines(cmd.Long) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 90, line)
+			for _, found := range flag.FindAllStringSubmatch(line, -1) {
+				require.True(t, known[found[1]], "%s: %s", cmd.Name(), line)
+			}
+		}
+	}
 }
