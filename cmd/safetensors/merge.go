@@ -98,6 +98,7 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 		return slices.Repeat([]float64{each}, want), nil
 	}
 	for _, text := range strings.Split(f.weights, ",") {
+		text = strings.TrimSpace(text)
 		w, err := strconv.ParseFloat(text, 64)
 		if err != nil || w-w != 0 {
 			return nil, usage("--weights %s: %q is not a finite number", f.weights, text)
@@ -116,7 +117,7 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	}
 	if f.normalize {
 		total := sumOf(weights)
-		if total == 0 || math.IsInf(total, 0) {
+		if !canDivideBy(total) {
 			return nil, usage("--weights %s: their sum is %g", f.weights, total)
 		}
 		for i := range weights {
@@ -125,6 +126,9 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	}
 	return weights, nil
 }
+
+// canDivideBy reports whether weights can be divided by their sum.
+func canDivideBy(total float64) bool { return total != 0 && !math.IsInf(total, 0) }
 
 // trailingNumbers returns the numbers at the end of the arguments.
 func trailingNumbers(args []string) []string {
@@ -159,7 +163,11 @@ func (c *command) mergeModels(names []string, name string, f *mergeFlags) error 
 		return err
 	}
 	if total := sumOf(weights); f.method == "linear" && math.Abs(total-1) > 1e-9 {
-		c.opener.Note(fmt.Sprintf("the sum of the weights is %g; --normalize divides by it", total))
+		note := fmt.Sprintf("the sum of the weights is %g", total)
+		if canDivideBy(total) {
+			note += "; --normalize divides by it"
+		}
+		c.opener.Note(note)
 	}
 	to, err := c.openTarget(name, &f.copyFlags, 1)
 	if err != nil {
