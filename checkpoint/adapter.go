@@ -239,7 +239,7 @@ func lostModule(s *set, config *adapterConfig, of []family) string {
 	if in == nil {
 		return ""
 	}
-	return in.oddOne(modules)
+	return in.oddOne(modules, nil)
 }
 
 // targets returns the set of names of the modules that an adapter changes, or nil if the config has no list of them,

@@ -17,6 +17,7 @@ const (
 	maxName  = 512     // largest number of bytes of a name
 	maxParts = 32      // largest number of parts of a name, which dots separate
 	maxPaths = 1 << 20 // largest number of paths with a number, in all names together
+	maxKinds = 64      // largest number of kinds of layers in a stack, or of modules that differ in a number only
 )
 
 // judgeSiblings checks rules that hold for models of any architecture: each module has its weight, a bias fits its
@@ -37,7 +38,7 @@ func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 		lost, why = biasless(names), "modules of its kind have one"
 	}
 	if lost == "" {
-		lost, why = in.oddOne(names), "all other modules of this name have it"
+		lost, why = in.oddOne(names, config), "all other modules of this name have it"
 	}
 	if lost == "" {
 		lost = in.lostModule(names, config)
@@ -47,6 +48,13 @@ func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 	}
 	if lost == "" {
 		lost, why = numberHole(names, config), "those before and after it are there"
+	}
+	if lost == "" && config.class() != "" {
+		lost, why = halfNorm(names), "the norms of the layers have one"
+	}
+	if kind, below := lostOutside(names, config); lost == "" && kind != "" {
+		first := d.fileOf(s, "")
+		d.note(Missing, "", fmt.Sprintf("no %s is stored beside the layers %sin %s, but a language model has one: programs set it at random", kind, belowText(below), quoted(first)), first)
 	}
 	if lost != "" {
 		first := d.fileOf(s, "")
@@ -155,7 +163,7 @@ func (in instances) weightless(names []string, all bool) string {
 		if !is || !strings.HasSuffix(module, ".") || isBuffer(name) || len(restsBelow(names, module)) > 1 {
 			continue
 		}
-		if (all || weighted[templateOf(module)]) && !has(names, module+"weight") {
+		if (all || weighted[templateOf(module)] || alwaysWeighted().MatchString(module)) && !has(names, module+"weight") {
 			return module + "weight"
 		}
 	}
@@ -164,14 +172,14 @@ func (in instances) weightless(names []string, all bool) string {
 
 // oddOne returns the first of the tensors that one of at least three instances of a template lacks, if all the other
 // instances have the same tensors. It returns "" if there is none.
-func (in instances) oddOne(names []string) string {
+func (in instances) oddOne(names []string, config *modelConfig) string {
 	for _, template := range slices.Sorted(maps.Keys(in)) {
 		paths, counts := slices.Sorted(maps.Keys(in[template])), slices.Sorted(maps.Values(in[template]))
 		if len(paths) < 3 || counts[0]+1 != counts[1] || counts[1] != counts[len(counts)-1] {
 			continue
 		}
 		odd := paths[slices.IndexFunc(paths, func(path string) bool { return in[template][path] == counts[0] })]
-		if lost := lostIn(names, paths, odd); lost != "" {
+		if lost := lostIn(names, paths, odd, config); lost != "" {
 			return lost
 		}
 	}
@@ -179,8 +187,9 @@ func (in instances) oddOne(names []string) string {
 }
 
 // lostIn returns the only tensor that the instance odd lacks and all others have. It returns "" if there is none, for
-// values, which may be keys, and for a whole module in the first or the last layer, but not for half of a module.
-func lostIn(names, paths []string, odd string) string {
+// values, which may be keys, and for a whole module in the first or the last layer, except for those of boundaryModules, but
+// not for half of a module.
+func lostIn(names, paths []string, odd string, config *modelConfig) string {
 	have := restsBelow(names, odd)
 	lost := ""
 	for _, path := range paths {
@@ -194,20 +203,54 @@ func lostIn(names, paths []string, odd string) string {
 		}
 	}
 	half := lost == "weight" || lost == "bias"
-	if lost == "" || strings.Contains(odd+lost, "v_proj") || !half && isBoundary(paths, odd) {
+	inner := !isBoundary(paths, odd) || config != nil && inBlock(names, odd+lost)
+	if strings.Contains(odd+lost, "v_proj") {
+		inner = inBlock(names, odd+lost) && len(paths) > 3 && config != nil && !config.sharesKeys(firstNumber(odd))
+	}
+	if lost == "" || !half && !inner {
 		return ""
 	}
 	return odd + lost
 }
 
-// These are names of modules that either all layers of a stack have or none, provided that the layers have the same other
+// These are names of modules that either all layers of a kind have or none, provided that the layers have the same other
 // modules: blocks of a layer, the keys and values of an attention, and other projections. Modules that only some layers may
 // have, such as shortcuts, are not listed.
 const (
-	layerBlocks   = "attention attn attn1 attn2 block_sparse_moe encoder_attn feed_forward feed_forward1 feed_forward2 ff ffn intermediate intermediate_query mixer mlp moe multi_head_attention output output_query self self_attention self_attn"
+	layerBlocks   = "attention attn attn1 attn2 block_sparse_moe conv encoder_attn feed_forward feed_forward1 feed_forward2 ff ffn intermediate intermediate_query linear_attn mamba mixer mlp moe multi_head_attention output output_query self self_attention self_attn shared_mlp temporal_block"
+	layerNorms    = "input_layernorm post_attention_layernorm pre_ff_layernorm norm1 norm2 layer_norm1 layer_norm2 ln_1 ln_2 self_attn_layer_norm final_layer_norm operator_norm ffn_norm layernorm_before layernorm_after"
 	attentionKeys = "k k_proj k_norm key v v_proj value"
 	projections   = "q_proj o_proj out_proj qkv_proj c_attn c_fc c_proj up_proj down_proj gate_proj gate_up_proj fc1 fc2 fc_in fc_out dense_h_to_4h dense_4h_to_h query dense"
+	blockParts    = "gate router input_linear output_linear q wq wk wv wo w1 w2 w3 linear1 linear2 query_key_value qkv proj in_proj x_proj dt_proj conv1d A_log D dt_bias in_proj_qkvz in_proj_ba in_proj_qkv in_proj_z in_proj_a in_proj_b"
 )
+
+// contains reports whether a list of words contains a word.
+func contains(list, word string) bool { return slices.Contains(strings.Fields(list), word) }
+
+// inBlock reports whether a tensor is a norm of a layer with blocks, or a projection or another part of a block, that each
+// layer with such a block has, even the first and the last one.
+func inBlock(names []string, name string) bool {
+	module := strings.TrimSuffix(strings.TrimSuffix(name, ".weight"), ".bias")
+	parts := strings.Split(module, ".")
+	last := parts[len(parts)-1]
+	isPart := strings.Contains(last, "norm") || slices.ContainsFunc([]string{projections, attentionKeys, blockParts}, func(list string) bool { return contains(list, last) })
+	return isLayerNorm(last) && hasBlock(names, outer(module)) || isPart && slices.ContainsFunc(parts[:len(parts)-1], func(part string) bool { return contains(layerBlocks, part) })
+}
+
+// hasBlock reports whether a layer has a block other than a conv, which convolutional networks also have. It returns false
+// for a draft model, which has fc.weight and whose first layer may have no norm.
+func hasBlock(names []string, layer string) bool {
+	return !has(names, "fc.weight") && slices.ContainsFunc(restsBelow(names, layer), func(rest string) bool {
+		child, _, _ := strings.Cut(rest, ".")
+		return contains(layerBlocks, child) && child != "conv"
+	})
+}
+
+// isLayerNorm reports whether a module is a norm that each layer has, even the first and the last one. The first layer of
+// ModernBERT, for one, has no attn_norm.
+func isLayerNorm(child string) bool {
+	return contains(layerNorms, child) || strings.HasPrefix(child, "post_") && strings.Contains(child, "norm")
+}
 
 // lostModule returns the first tensor of a block, a norm, a projection or an expert that one of at least three layers lacks,
 // or of the keys or values that the attention of one of at least four layers lacks and is not known to share with another.
@@ -219,15 +262,19 @@ func (in instances) lostModule(names []string, config *modelConfig) (lost string
 		if lost != "" || len(paths) < 3 || counts[0] == counts[len(counts)-1] {
 			continue
 		}
-		last, within := lastPart(template), func(list, name string) bool { return slices.Contains(strings.Fields(list), name) }
+		last := lastPart(template)
 		lost = lostChild(names, paths, func(child, odd string, n int) bool {
 			switch inner := !isBoundary(paths, odd); {
-			case last == "*" && within(layerBlocks, child):
+			case last == "*" && child == "conv": // the block of LFM2; in convolutional networks, layers may lack one
+				return n == 1 && has(names, odd+"operator_norm.weight")
+			case last == "*" && (contains(layerBlocks, child) || isLayerNorm(child) && hasBlock(names, odd)):
 				return n == 1
-			case last == "*" && (strings.Contains(child, "norm") || strings.HasPrefix(child, "ln_")), last == "experts", within(projections, child):
+			case last == "*" && (strings.Contains(child, "norm") || strings.HasPrefix(child, "ln_")), last == "experts":
 				return n == 1 && inner
+			case contains(layerBlocks, last) && !contains(attentionKeys, child) && inBlock(names, last+"."+child), contains(projections, child) && inner:
+				return n == 1
 			default:
-				return within(layerBlocks, last) && len(paths) > 3 && within(attentionKeys, child) && inner && !config.sharesKeys(firstNumber(odd))
+				return contains(layerBlocks, last) && len(paths) > 3 && contains(attentionKeys, child) && (inner || n == 1) && !config.sharesKeys(firstNumber(odd))
 			}
 		})
 	}
@@ -289,24 +336,82 @@ func (in instances) lostPart(names []string, config *modelConfig) string {
 	return ""
 }
 
-// lostChild returns the first tensor of the first child that a path lacks. It returns "" unless all paths but one have the
-// same children, and is returns true for each child that this one lacks, numbered from 1.
+// lostChild returns the first tensor of the first child that a path lacks, if no other path has the same children, and at
+// least two have the same tensors and those of the children that it lacks: such paths are of one kind. It returns "" unless
+// is returns true for each child that the path lacks, numbered from 1. If the path may be of several kinds, it returns the
+// children that these have, in braces. If only one layer is of some kind, lostChild finds a norm that all others have.
 func lostChild(names, paths []string, is func(child, odd string, n int) bool) string {
 	with := childrenOf(names, paths)
-	lost, odd, n := "", "", 0
-	for _, child := range slices.Sorted(maps.Keys(with)) {
-		if len(with[child]) == len(paths) {
+	kinds := make(map[string][]string) // the paths with the same children
+	for _, path := range paths {
+		var children []string
+		for _, rest := range restsBelow(names, path) {
+			child, _, _ := strings.Cut(rest, ".")
+			children = append(children, child)
+		}
+		key := strings.Join(slices.Compact(slices.Sorted(slices.Values(children))), " ")
+		kinds[key] = append(kinds[key], path)
+	}
+	if len(kinds) > maxKinds {
+		return ""
+	}
+	keys := slices.Sorted(maps.Keys(kinds))
+	for _, key := range keys {
+		odd, many := kinds[key][0], false // many is whether a kind has several children more
+		if len(kinds[key]) > 1 {
 			continue
 		}
-		at := slices.IndexFunc(paths, func(path string) bool { return with[child][path] == "" })
-		if n++; len(with[child]) < len(paths)-1 || n > 1 && odd != paths[at] || !is(child, paths[at], n) {
-			return ""
+		var found []string // a lost child by each kind
+		for _, other := range keys {
+			lost, n := lacks(key, other), 0
+			many = many || len(lost) > 1
+			if len(lost) > 0 && len(sameWithout(names, odd, kinds[other], lost)) > 1 && !slices.ContainsFunc(lost, func(child string) bool { n++; return !is(child, odd, n) }) {
+				found = append(found, lost[0])
+			}
 		}
-		if n == 1 {
-			lost, odd = firstOf(with[child]), paths[at]
+		switch found = slices.Compact(found); len(found) {
+		case 0:
+		case 1:
+			return odd + firstOf(with[found[0]])
+		default:
+			return fmt.Sprintf("%s{%s}", odd, strings.Join(found, ","))
+		}
+		for child := range strings.FieldsSeq(layerNorms + " norm") {
+			if !many && with[child][odd] == "" && len(with[child]) == len(paths)-1 && hasBlock(names, odd) && is(child, odd, 1) {
+				return odd + firstOf(with[child])
+			}
 		}
 	}
-	return odd + lost
+	return ""
+}
+
+// sameWithout returns the paths that have the same tensors as odd, apart from those of the lost children.
+func sameWithout(names []string, odd string, paths, lost []string) (same []string) {
+	have := restsBelow(names, odd)
+	for _, path := range paths {
+		rests := slices.DeleteFunc(restsBelow(names, path), func(rest string) bool {
+			child, _, _ := strings.Cut(rest, ".")
+			return slices.Contains(lost, child)
+		})
+		if slices.Equal(have, rests) {
+			same = append(same, path)
+		}
+	}
+	return same
+}
+
+// lacks returns the words of all that words lacks, or nil if it has a word that all does not have.
+func lacks(words, all string) (lost []string) {
+	have := strings.Fields(words)
+	for _, word := range strings.Fields(all) {
+		if !slices.Contains(have, word) {
+			lost = append(lost, word)
+		}
+	}
+	if len(have)+len(lost) != len(strings.Fields(all)) {
+		return nil
+	}
+	return lost
 }
 
 // firstOf returns the value of the first key.

@@ -69,8 +69,8 @@ var hybrids = map[string]func(n int) string{
 	"one without keys": func(n int) string {
 		return []string{"a.k_proj.weight a.k_proj.bias a.q_proj.weight a.q_proj.bias", "a.q_proj.weight a.q_proj.bias"}[n%5/4]
 	},
-	"last without mlp": func(n int) string {
-		return []string{"a.q.weight mlp.fc1.weight mlp.fc1.bias mlp.fc2.weight", "a.q.weight mlp.fc2.weight"}[n/5]
+	"last without a part": func(n int) string {
+		return []string{"a.q.weight x.fc1.weight x.fc1.bias x.fc2.weight", "a.q.weight x.fc2.weight"}[n/5]
 	},
 	"without two": func(n int) string {
 		return []string{"mlp.fc1.weight mlp.fc2.weight mlp.fc3.weight", "mlp.fc3.weight"}[n%5/4]
@@ -153,11 +153,11 @@ func TestLostModules(t *testing.T) {
 		{whole, 6, "", "5.self_attn.", "5.self_attn.k_proj.weight"},
 		{whole, 6, "", "3.m", ""}, // a norm and its block: such a layer may be left out on purpose
 		{other, 6, "", "4.mlp.", ""},
-		{other, 6, "", "3.mlp.", ""},
+		{other, 6, "", "3.mlp.", "3.mlp.a.weight"},
 		{whole, 6, "", "2.self_attn.v", "2.self_attn.v_proj.weight"},
 		{whole, 4, "", "2.self_attn.k", "2.self_attn.k_proj.weight"},
 		{whole, 3, "", "1.self_attn.v", ""},
-		{whole, 6, "", "5.self_attn.v", ""},
+		{whole, 6, "", "5.self_attn.v", "5.self_attn.v_proj.weight"},
 		{whole, 6, `,"num_kv_shared_layers":1`, "2.self_attn.v", ""},
 		{whole, 6, `,"num_kv_shared_layers":0`, "2.self_attn.v", "2.self_attn.v_proj.weight"},
 		{whole, 6, `,"layer_types":["full","full","window","full","full","full"]`, "2.self_attn.v", ""},
@@ -188,7 +188,110 @@ func TestLostModules(t *testing.T) {
 			delete(both, name)
 		}
 	}
-	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, both)})))
+	found := check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, both)}))
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "model.layers.3.self_attn.v_proj.weight")
+}
+
+// TestLostKinds: a layer of a hybrid model lacks a tensor that the other layers of its kind have, or a norm that all layers
+// have. The first layer may lack a norm of the kind that only some layers have.
+func TestLostKinds(t *testing.T) {
+	const norms, attention, mamba, mlp = "input_layernorm.weight post_attention_layernorm.weight ", "self_attn.q_proj.weight self_attn.k_proj.weight self_attn.v_proj.weight self_attn.o_proj.weight ", "mamba.in_proj.weight mamba.A_log mamba.norm.weight mamba.out_proj.weight ", "mlp.up_proj.weight mlp.down_proj.weight "
+	mixed := func(n int) string { return norms + mlp + []string{mamba, mamba, attention}[n%3] }
+	one := func(n int) string { return norms + mlp + []string{mamba, attention}[n%5/4] } // layer 4 alone has an attention
+	sparse := func(n int) string {
+		return norms + attention + []string{mlp, "mlp.gate.weight mlp.experts.up_proj post_mlp_layernorm.weight"}[min(n, 1)]
+	}
+	single := func(n int) string { return "norm.weight " + []string{mamba, attention, mlp, "moe.gate.weight"}[n%4] }
+	lfm := func(n int) string {
+		return "operator_norm.weight " + mlp + []string{"conv.in_proj.weight conv.conv.weight", attention}[n/3%2]
+	}
+	pure := func(n int) string { return []string{"", "norm1.weight "}[min(n, 1)] + "conv.weight bn.weight" } // without blocks
+	scaled := func(n int) string { return norms + attention + []string{"", "self_attn.scale"}[min(n, 1)] }
+	for _, c := range []struct {
+		names       func(n int) string
+		lost, found string // lost is the start of a name
+	}{
+		{mixed, "", ""},
+		{one, "", ""},
+		{sparse, "", ""},
+		{single, "", ""},
+		{scaled, "", ""},
+		{lfm, "1.conv.", "model.layers.1.{conv,self_attn}"},
+		{pure, "1.conv.", ""},
+		{pure, "", ""},
+		{mixed, "1.mamba.", "model.layers.1.{mamba,self_attn}"},
+		{mixed, "8.self_attn.", "model.layers.8.{mamba,self_attn}"},
+		{mixed, "0.mlp.", "0.mlp.down_proj.weight"},
+		{mixed, "0.mamba.A_log", "0.mamba.A_log"},
+		{mixed, "7.mamba.norm", "7.mamba.norm.weight"},
+		{mixed, "8.self_attn.o_proj", "8.self_attn.o_proj.weight"},
+		{mixed, "8.self_attn.k_proj", "8.self_attn.k_proj.weight"},
+		{mixed, "8.self_attn.v_proj", ""}, // of three attentions
+		{mixed, "0.input", "0.input_layernorm.weight"},
+		{mixed, "8.post", "8.post_attention_layernorm.weight"},
+		{one, "4.input", "4.input_layernorm.weight"},
+		{one, "4.self_attn.", "model.layers.4."}, // all other layers have a mamba instead
+		{sparse, "0.input", ""},                  // it also lacks a norm that only the others need
+		{sparse, "1.mlp.gate", "1.mlp.gate.weight"},
+		{sparse, "3.post_mlp", ""}, // the first layer has none either
+		{single, "2.norm", "2.norm.weight"},
+		{single, "0.norm", ""},
+	} {
+		model := layersOf(t, 9, c.names)
+		if c.lost != "" {
+			maps.DeleteFunc(model, func(name string, _ safetensors.Tensor) bool {
+				return strings.HasPrefix(name, "model.layers."+c.lost)
+			})
+		}
+		found := check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"],"num_hidden_layers":9}`, "model.safetensors": written(t, model)}))
+		require.Len(t, found, min(len(c.found), 1), "without %s: %v", c.lost, found)
+		require.Contains(t, strings.Join(found, ""), c.found)
+	}
+}
+
+// TestDraftsFirstNorm: the first layer of a draft model, which has fc.weight, may have no norm.
+func TestDraftsFirstNorm(t *testing.T) {
+	model := layersOf(t, 4, func(n int) string {
+		return "mlp.up_proj.weight self_attn.q_proj.weight " + []string{"", "input_layernorm.weight"}[min(n, 1)]
+	})
+	for _, want := range []int{1, 0} {
+		require.Len(t, check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["New"]}`, "model.safetensors": written(t, model)})), want)
+		model["fc.weight"] = zeros(t, 2, 2)
+	}
+}
+
+// TestLostOutside: a language model lacks its embedding or the norm after its layers, or half of a module next to them. Models
+// that are not known to have these are no findings.
+func TestLostOutside(t *testing.T) {
+	names := func(int) string { return "input_layernorm.weight input_layernorm.bias attn.weight" }
+	const text = `"architectures":["NewForCausalLM"],"vocab_size":2`
+	for _, c := range []struct{ config, lost, found string }{
+		{text, "", ""},
+		{text, "model.embed_tokens.weight", "no embedding is stored beside the layers below \"model.\""},
+		{text, "model.norm.weight model.norm.bias", "no norm is stored beside the layers below \"model.\""},
+		{text, "model.norm.weight", `"model.norm.weight"`},
+		{text, "model.norm.bias", `"model.norm.bias"`},
+		{text, "model.project.dense.weight", `"model.project.dense.weight"`},
+		{text, "lm_head.weight model.pred_layer.proj.weight", ""}, // tied
+		{`"architectures":["NewModel"]`, "model.embed_tokens.weight", ""},
+		{`"architectures":["NewDraftModel"],"vocab_size":2`, "model.embed_tokens.weight", ""},
+		{`"architectures":["NewForCausalLMEagle3"],"vocab_size":2`, "model.embed_tokens.weight", ""},
+		{`"architectures":["New"]`, "model.norm.weight model.norm.bias", ""},
+		{`"vocab_size":2`, "model.norm.bias", ""},
+	} {
+		model := layersOf(t, 4, names)
+		for _, name := range []string{"model.norm.bias", "model.project.dense.weight", "model.project.dense.bias", "lm_head.weight", "lm_head.bias", "model.pred_layer.proj.weight", "model.pred_layer.proj.bias"} {
+			model[name] = zeros(t, 2)
+		}
+		for name := range strings.FieldsSeq(c.lost) {
+			require.Contains(t, model, name)
+			delete(model, name)
+		}
+		found := check(t, files(map[string]string{"config.json": `{"model_type":"new",` + c.config + `}`, "model.safetensors": written(t, model)}))
+		require.Len(t, found, min(len(c.found), 1), "%s without %s: %v", c.config, c.lost, found)
+		require.Contains(t, strings.Join(found, ""), c.found)
+	}
 }
 
 // TestBiasFits: a bias that fits neither the rows nor the columns of its weight is a finding.

@@ -1,0 +1,105 @@
+package checkpoint
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+)
+
+// decoderNorm matches the norms in the layers of decoders, which have another norm after the last layer. The first group is
+// the text before the stack. In other stacks, such as those of BERT, norms have other names.
+var decoderNorm = lazyregexp.New(`^((?:[^.]+\.)*?)(?:layers|h|blocks)\.\d+\.(?:input_layernorm|operator_norm|post_attention_layernorm|post_self_attn_layernorm)\.weight$`)
+
+// lostOutside returns the kind of tensor that a language model lacks next to its layers, "embedding" or "norm", and the text
+// before its name. It returns "" for both if nothing is missing, and for draft models, which may use the embedding of another
+// model.
+func lostOutside(names []string, config *modelConfig) (kind, prefix string) {
+	class := config.class()
+	if class == "" || strings.Contains(class, "Draft") || strings.Contains(class, "Eagle") || has(names, "fc.weight") {
+		return "", ""
+	}
+	_, isText := number(config.own()["vocab_size"])
+	judged := make(map[string]bool)
+	for _, name := range names {
+		match := decoderNorm().FindStringSubmatch(name)
+		if match == nil || judged[match[1]] {
+			continue
+		}
+		prefix := match[1]
+		judged[prefix] = true
+		if !strings.HasSuffix(strings.TrimSuffix(prefix, "model."), "language_model.") && !(isText && slices.Contains([]string{"", "model.", "transformer.", "backbone."}, prefix)) {
+			continue
+		}
+		stored := func(parts ...string) bool {
+			return slices.ContainsFunc(restsBelow(names, prefix), func(rest string) bool {
+				outside := firstNumber(rest) < 0
+				return outside && slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(rest, part) })
+			})
+		}
+		switch {
+		case !stored("norm", "ln_"):
+			return "norm", prefix
+		case !stored("emb", "wte", "tok"):
+			return "embedding", prefix
+		}
+	}
+	return "", ""
+}
+
+// alwaysWeighted matches the names of modules that have a weight if they have a bias. The weights of other modules may be tied
+// to the embedding, as that of the head is, which is proj in XLM.
+var alwaysWeighted = lazyregexp.New(`(?:^|[._])(?:(?i:[a-z]*norm\d?)|ln_\w+|dense|conv\d?|fc\d?|linear_?\d?)\.$`)
+
+// halfNorm returns the bias of a norm next to a stack of layers if that norm has only a weight, although all norms in the
+// layers have both. It returns "" if there is none.
+func halfNorm(names []string) string {
+	type counts struct{ norms, biases int }
+	inLayers := make(map[string]counts) // norms in the layers of all stacks below a path
+	var single []string                 // norms next to stacks that have no bias
+	for _, name := range names {
+		module, is := strings.CutSuffix(name, ".weight")
+		if last := lastPart(module + "."); !is || !strings.Contains(strings.ToLower(last), "norm") && !strings.HasPrefix(last, "ln_") {
+			continue
+		}
+		biased := has(names, module+".bias")
+		if firstNumber(module) < 0 {
+			if !biased && !has(names, module+".running_mean") {
+				single = append(single, module)
+			}
+			continue
+		}
+		above := outer(stackOf(module))
+		c := inLayers[above]
+		if c.norms++; biased {
+			c.biases++
+		}
+		inLayers[above] = c
+	}
+	for _, module := range single {
+		if c := inLayers[outer(module+".")]; c.norms > 3 && c.norms == c.biases {
+			return module + ".bias"
+		}
+	}
+	return ""
+}
+
+// stackOf returns the text before the first number in a name.
+func stackOf(name string) string {
+	at := 0
+	for part := range strings.SplitSeq(name, ".") {
+		if firstNumber(part) >= 0 {
+			break
+		}
+		at += len(part) + 1
+	}
+	return name[:at]
+}
+
+// belowText returns a part of a sentence that names the prefix of a stack, or "" for an empty prefix.
+func belowText(prefix string) string {
+	if prefix == "" {
+		return ""
+	}
+	return "below " + quoted(prefix) + " "
+}
