@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -133,8 +134,8 @@ func replaceable(src *source.Checkpoint) (index string, ok bool) {
 			index = file.Path
 		}
 	}
-	if len(src.Files) == 1 && (src.Format == nil || src.Format == format.Safetensors) {
-		return "", ok
+	if len(src.Files) == 1 { // a source without a format is a folder, whose only file may be one of torch.save
+		return "", ok && cmp.Or(src.Format, format.ByName(src.Files[0].Name)) == format.Safetensors
 	}
 	return index, ok && index != "" && src.Layout != nil
 }
