@@ -168,7 +168,7 @@ func TestQuantizeRefuses(t *testing.T) {
 			quant.Int4: ", with columns in whole groups of 128", quant.Int8: ", with columns in whole groups of 128",
 			quant.MXFP4: ", with columns in whole groups of 32", quant.NVFP4: ", with columns in whole groups of 16",
 		}[scheme]
-		want := fmt.Sprintf("safetensors: no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets", scheme, groups)
+		want := fmt.Sprintf("safetensors: no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights that are stored transposed, such as those of GPT-2", scheme, groups)
 		for _, tensors := range []map[string]safetensors.Tensor{nil, {"b.weight": m.tensors["b.weight"], "norm.weight": m.tensors["a.weight"]}} {
 			q, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
 			require.EqualError(t, err, want)
@@ -210,6 +210,60 @@ func TestQuantizedAlready(t *testing.T) {
 		_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.Int8})
 		require.ErrorContains(t, err, `: it is quantised already; dequantise it first`, name)
 	}
+}
+
+// TestOnlyLinear: modules that transformers does not make of class Linear stay unchanged, whatever their names, and so do
+// embeddings, and the config lists heads that are tied to them. With transformers 5.24, tiny models of all classes were
+// loaded to find these names.
+func TestOnlyLinear(t *testing.T) {
+	m := newMaker()
+	for name, shape := range map[string][]int{"h.0.attn.c_attn": {128, 384}, "h.0.attn.c_proj": {128, 128}, "h.0.mlp.c_fc": {128, 512}, "h.0.mlp.c_proj": {512, 128}} {
+		m.floats(name+".weight", safetensors.BF16, shape...)
+		m.floats(name+".bias", safetensors.BF16, shape[1])
+	}
+	_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.FP8Channel})
+	require.ErrorContains(t, err, "never weights that are stored transposed, such as those of GPT-2")
+	_, _, err = quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.FP8Channel, Targets: func(name string, _ safetensors.Tensor) bool { return name == "h.0.attn.c_proj.weight" }})
+	require.EqualError(t, err, `safetensors: tensor "h.0.attn.c_proj.weight": it is stored transposed, like those of class Conv1D in transformers, which is not quantised: its bias has an element for each column`)
+
+	for _, name := range []string{"h.0.mlp.c_fc", "h.0.mlp.c_proj"} { // those of GPT-Neo, which are Linear
+		rows := m.tensors[name+".weight"].Shape()
+		m.floats(name+".weight", safetensors.BF16, rows[1], rows[0])
+	}
+	delete(m.tensors, "h.0.attn.c_attn.weight")
+	delete(m.tensors, "h.0.attn.c_attn.bias")
+	q, _ := quantized(t, m.tensors, quant.FP8Channel)
+	for name := range m.tensors {
+		if strings.HasSuffix(name, ".weight") {
+			require.Contains(t, q, name+"_scale")
+		}
+	}
+
+	m = newMaker()
+	m.floats("a.weight", safetensors.BF16, 128, 128)
+	embeddings := []string{"shared", "w", "mask_decoder.iou_token", "mask_decoder.mask_tokens", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"}
+	for _, name := range embeddings {
+		m.floats(name+".weight", safetensors.BF16, 128, 128)
+	}
+	heads := map[string]string{
+		"cls.predictions.decoder": "cls.predictions.transform.dense", "predictions.decoder": "predictions.dense", "lm_head.decoder": "lm_head.dense",
+		"generator_lm_head": "generator_predictions.dense", "vocab_projector": "vocab_transform", "decoder": "head.dense",
+		"entity_predictions.decoder": "entity_predictions.transform.dense", "proj_out": "model.decoder.embed_tokens",
+	}
+	for _, beside := range heads {
+		m.floats(beside+".weight", safetensors.BF16, 128, 128)
+	}
+	q, config := quantized(t, m.tensors, quant.FP8Channel)
+	for _, name := range embeddings {
+		require.Equal(t, safetensors.BF16, q[name+".weight"].DType(), name)
+		require.Contains(t, string(config), fmt.Sprintf("%q", name))
+	}
+	for head := range heads {
+		require.Contains(t, string(config), fmt.Sprintf("%q", head))
+	}
+	m.floats("proj_out.weight", safetensors.BF16, 128, 128)
+	_, config = quantized(t, m.tensors, quant.FP8Channel)
+	require.NotContains(t, string(config), `"proj_out"`, "it is stored, and quantised")
 }
 
 // TestQuantizationConfig compares the whole config of each scheme with that of the preset of

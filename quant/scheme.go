@@ -33,8 +33,9 @@ type Recipe struct {
 	Scheme Scheme
 
 	// Targets selects the tensors to quantise. Each must be a matrix of BF16, F16 or F32 whose name
-	// ends in ".weight", with columns in whole groups. If Targets is nil, all such matrices are
-	// selected, except those whose names suggest embeddings, routers, norms or lm_head.
+	// ends in ".weight", with columns in whole groups, and must not be stored transposed, as GPT-2
+	// stores them: its bias then has an element for each column. If Targets is nil, all such matrices
+	// are selected, except those whose names suggest embeddings, routers, norms or lm_head.
 	Targets func(name string, t safetensors.Tensor) bool
 }
 
@@ -82,6 +83,9 @@ var presets = map[Scheme]preset{
 // tensor's dtype: the bytes are those of compressed-tensors. With NVFP4, the projections that vLLM
 // fuses (q, k and v; gate and up) share their global scale.
 //
+// Loaders apply the scales to modules of class Linear only. A matrix of another class, such as that of
+// an I-BERT model, cannot be recognised by its name: Recipe.Targets can leave it out.
+//
 // Weights with three dimensions, such as those of fused experts, are not quantised: the config
 // lists them, and the modules that contain them, as ignored. A target that does not meet the
 // conditions of Recipe.Targets is an error. So are tensors that are quantised already, since the
@@ -108,11 +112,18 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
+	for _, head := range tiedHeads(tensors) {
+		ignore[head] = true
+	}
+	columnsOf := storedByColumns(tensors)
 	globals := map[string]*once[float32]{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
 		module := strings.TrimSuffix(name, ".weight")
 		problem := p.refuses(name, t)
+		if problem == nil && columnsOf[lastPart(module)] {
+			problem = errors.New("it is stored transposed, like those of class Conv1D in transformers, which is not quantised: its bias has an element for each column")
+		}
 		switch {
 		case r.Targets == nil && (problem != nil || unusual().MatchString(name)), r.Targets != nil && !r.Targets(name, t):
 			result[name] = t
@@ -178,7 +189,7 @@ func (r Recipe) noTarget() error {
 	if p := presets[r.Scheme]; p.inGroups() {
 		groups = fmt.Sprintf(", with columns in whole groups of %d", p.width)
 	}
-	return fmt.Errorf("no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets", r.Scheme, groups)
+	return fmt.Errorf("no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights that are stored transposed, such as those of GPT-2", r.Scheme, groups)
 }
 
 // inGroups reports whether columns must come in whole groups.
@@ -207,8 +218,52 @@ func isFused(name string, t safetensors.Tensor) bool {
 	return slices.Contains(isFloat, t.DType()) && len(shape) == 3 && min(shape[1], shape[2]) > 1 && !strings.Contains(strings.ToLower(name), "conv") && !unusual().MatchString(name)
 }
 
+// storedByColumns returns the last parts of the names of modules whose weights are stored transposed, as GPT-2 stores them
+// (class Conv1D of transformers): their biases have an element for each column, and not for each row. Loaders of
+// compressed-tensors quantise only the class Linear. The weights of other modules with such a name may be square, or have
+// no bias, and are of the same class.
+func storedByColumns(tensors map[string]safetensors.Tensor) map[string]bool {
+	found := make(map[string]bool)
+	for name, t := range tensors {
+		module, isWeight := strings.CutSuffix(name, ".weight")
+		bias, shape := tensors[module+".bias"].Shape(), t.Shape()
+		if isWeight && len(shape) == 2 && len(bias) == 1 && bias[0] == shape[1] && bias[0] != shape[0] {
+			found[lastPart(module)] = true
+		}
+	}
+	return found
+}
+
+// lastPart returns the last part of a name whose parts are separated by dots.
+func lastPart(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+
+// heads lists heads that models of transformers tie to their embeddings, and then do not store, each with the name of a
+// tensor that models with this head store.
+var heads = []struct{ head, beside string }{
+	{"cls.predictions.decoder", "cls.predictions.transform.dense.weight"},       // BERT
+	{"predictions.decoder", "predictions.dense.weight"},                         // ALBERT
+	{"lm_head.decoder", "lm_head.dense.weight"},                                 // RoBERTa, Longformer, MPNet
+	{"generator_lm_head", "generator_predictions.dense.weight"},                 // ELECTRA, ConvBERT
+	{"vocab_projector", "vocab_transform.weight"},                               // DistilBERT
+	{"decoder", "head.dense.weight"},                                            // ModernBERT
+	{"entity_predictions.decoder", "entity_predictions.transform.dense.weight"}, // LUKE
+	{"proj_out", "model.decoder.embed_tokens.weight"},                           // Whisper
+}
+
+// tiedHeads returns the modules that a checkpoint does not store because their weights are those of the embeddings. A loader
+// would look for scales of such a module if the config did not list it as ignored.
+func tiedHeads(tensors map[string]safetensors.Tensor) (modules []string) {
+	for _, h := range heads {
+		_, has := tensors[h.beside]
+		if _, stored := tensors[h.head+".weight"]; has && !stored {
+			modules = append(modules, h.head)
+		}
+	}
+	return modules
+}
+
 // unusual matches the names of weights that are not quantised unless Targets selects them.
-var unusual = lazyregexp.New(`(?i)embed|norm|(^|\.)(gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
+var unusual = lazyregexp.New(`(?i)embed|norm|relative_attention_bias|(^|\.)(?:shared|w)\.weight$|(^|[._])tokens?\.weight$|(^|\.)(gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
 
 // fused lists groups of projections that vLLM joins into one matrix. A projection is in one group
 // only.
