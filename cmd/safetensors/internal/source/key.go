@@ -64,7 +64,10 @@ func (o *Opener) CheckKey(sources ...*Checkpoint) error {
 // hasDicts reports whether torch.save has written the files of a source, so that Key may select one of several dicts in
 // them. The pieces of a distributed checkpoint are no such files, unless ranks have saved them with torch.save.
 func (c *Checkpoint) hasDicts() bool {
-	return c.Format == format.Torch || slices.ContainsFunc(c.Files, func(f storage.File) bool { return isTorch(f.Name) })
+	if c.Format != nil { // a single file
+		return c.Format == format.Torch
+	}
+	return slices.ContainsFunc(c.Files, func(f storage.File) bool { return isTorch(f.Name) })
 }
 
 // keyOf returns the key of the dict to read in a checkpoint.
