@@ -253,6 +253,8 @@ func TestOnlyLinear(t *testing.T) {
 	for _, beside := range heads {
 		m.floats(beside+".weight", safetensors.BF16, 128, 128)
 	}
+	heads["decoder.cls.predictions.decoder"] = "decoder.cls.predictions.transform.dense"
+	m.floats("decoder.cls.predictions.transform.dense.weight", safetensors.BF16, 128, 128)
 	q, config := quantized(t, m.tensors, quant.FP8Channel)
 	for _, name := range embeddings {
 		require.Equal(t, safetensors.BF16, q[name+".weight"].DType(), name)

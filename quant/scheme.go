@@ -238,7 +238,7 @@ func storedByColumns(tensors map[string]safetensors.Tensor) map[string]bool {
 func lastPart(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
 // heads lists heads that models of transformers tie to their embeddings, and then do not store, each with the name of a
-// tensor that models with this head store.
+// tensor that models with this head store. A model within another one has a prefix before both names.
 var heads = []struct{ head, beside string }{
 	{"cls.predictions.decoder", "cls.predictions.transform.dense.weight"},       // BERT
 	{"predictions.decoder", "predictions.dense.weight"},                         // ALBERT
@@ -253,10 +253,12 @@ var heads = []struct{ head, beside string }{
 // tiedHeads returns the modules that a checkpoint does not store because their weights are those of the embeddings. A loader
 // would look for scales of such a module if the config did not list it as ignored.
 func tiedHeads(tensors map[string]safetensors.Tensor) (modules []string) {
-	for _, h := range heads {
-		_, has := tensors[h.beside]
-		if _, stored := tensors[h.head+".weight"]; has && !stored {
-			modules = append(modules, h.head)
+	for name := range tensors {
+		for _, h := range heads {
+			prefix, has := strings.CutSuffix(name, h.beside)
+			if _, stored := tensors[prefix+h.head+".weight"]; has && !stored && (prefix == "" || strings.HasSuffix(prefix, ".")) {
+				modules = append(modules, prefix+h.head)
+			}
 		}
 	}
 	return modules
