@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,20 +33,40 @@ func lostOutside(names []string, config *modelConfig) (kind, prefix string) {
 		if !strings.HasSuffix(strings.TrimSuffix(prefix, "model."), "language_model.") && !(isText && slices.Contains([]string{"", "model.", "transformer.", "backbone."}, prefix)) {
 			continue
 		}
-		stored := func(parts ...string) bool {
-			return slices.ContainsFunc(restsBelow(names, prefix), func(rest string) bool {
-				outside := firstNumber(rest) < 0
-				return outside && slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(rest, part) })
-			})
-		}
-		switch {
-		case !stored("norm", "ln_"):
-			return "norm", prefix
-		case !stored("emb", "wte", "tok"):
-			return "embedding", prefix
+		for _, kind := range []string{"norm", "embedding"} {
+			if outsideOf(names, prefix, kind) == "" {
+				return kind, prefix
+			}
 		}
 	}
 	return "", ""
+}
+
+// outsideOf returns the first of sorted names that is that of a tensor of a kind, "embedding" or "norm", below a prefix, but
+// not in a layer. It returns "" if there is none.
+func outsideOf(names []string, prefix, kind string) string {
+	parts := []string{"norm", "ln_"}
+	if kind == "embedding" {
+		parts = []string{"emb", "wte", "tok"}
+	}
+	for _, rest := range restsBelow(names, prefix) {
+		if firstNumber(rest) < 0 && slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(rest, part) }) {
+			return prefix + rest
+		}
+	}
+	return ""
+}
+
+// noteOutside notes that a set lacks a tensor of a kind that lostOutside has returned. If the metadata of a file lists such
+// a tensor as another name of a stored one, as save_model of Python does for tied tensors, the finding names both.
+func (d *directory) noteOutside(s *set, kind, prefix string) {
+	tensor, file, why := "", d.fileOf(s, ""), "a language model has one: programs set it at random"
+	aliases := d.aliases(s)
+	if alias := outsideOf(slices.Sorted(maps.Keys(aliases)), prefix, kind); alias != "" {
+		tensor, file = alias, d.fileOf(s, aliases[alias])
+		why = fmt.Sprintf("the metadata has %s as another name of %s: programs that do not read this set it at random", quoted(alias), quoted(aliases[alias]))
+	}
+	d.note(Missing, tensor, fmt.Sprintf("no %s is stored beside the layers %sin %s, but %s", kind, belowText(prefix), quoted(file), why), file)
 }
 
 // alwaysWeighted matches the names of modules that have a weight if they have a bias. The weights of other modules may be tied

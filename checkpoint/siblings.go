@@ -53,8 +53,7 @@ func (d *directory) judgeSiblings(config *modelConfig, s *set) {
 		lost, why = halfNorm(names), "the norms of the layers have one"
 	}
 	if kind, below := lostOutside(names, config); lost == "" && kind != "" {
-		first := d.fileOf(s, "")
-		d.note(Missing, "", fmt.Sprintf("no %s is stored beside the layers %sin %s, but a language model has one: programs set it at random", kind, belowText(below), quoted(first)), first)
+		d.noteOutside(s, kind, below)
 	}
 	if lost != "" {
 		first := d.fileOf(s, "")

@@ -294,6 +294,27 @@ func TestLostOutside(t *testing.T) {
 	}
 }
 
+// TestNotedEmbedding: the finding for a lost embedding names the metadata that lists it as another name of a stored tensor.
+func TestNotedEmbedding(t *testing.T) {
+	model := layersOf(t, 4, func(int) string { return "input_layernorm.weight attn.weight" })
+	delete(model, "model.embed_tokens.weight")
+	model["lm_head.weight"] = zeros(t, 2)
+	for metadata, found := range map[[2]string]string{
+		{"model.embed_tokens.weight", "lm_head.weight"}:     `no embedding is stored beside the layers below "model." in "model.safetensors", but the metadata has "model.embed_tokens.weight" as another name of "lm_head.weight"`,
+		{"model.embed_tokens.weight", "absent"}:             "but a language model has one",
+		{"embed_tokens.weight", "lm_head.weight"}:           "but a language model has one",
+		{"model.layers.0.embed.weight", "lm_head.weight"}:   "but a language model has one",
+		{"model.rotary_emb.inv_freq", "lm_head.weight"}:     "but a language model has one",
+		{"model.final.norm.weight", "model.layers.0.norm2"}: "but a language model has one",
+	} {
+		var file strings.Builder
+		require.NoError(t, safetensors.Write(&file, model, map[string]string{"format": "pt", metadata[0]: metadata[1]}))
+		findings := check(t, files(map[string]string{"config.json": `{"model_type":"new","architectures":["NewForCausalLM"],"vocab_size":2}`, "model.safetensors": file.String()}))
+		require.Len(t, findings, 1)
+		require.Contains(t, findings[0], found)
+	}
+}
+
 // TestBiasFits: a bias that fits neither the rows nor the columns of its weight is a finding.
 func TestBiasFits(t *testing.T) {
 	config := `{"model_type":"new"}`

@@ -87,7 +87,7 @@ func (d *directory) judgeTwins(s, other *set, config *modelConfig) error {
 		}
 	}
 	for _, tensor := range sortedNames(other.where) {
-		if s.where.find(tensor) != "" || isUnused(tensor, config.Type) || aliases[tensor] {
+		if s.where.find(tensor) != "" || isUnused(tensor, config.Type) || aliases[tensor] != "" {
 			continue
 		}
 		tied, err := d.tied(s, other, tensor, config, &left)
@@ -119,17 +119,18 @@ func (d *directory) judgeTwins(s, other *set, config *modelConfig) error {
 	return nil
 }
 
-// aliases returns the names that the metadata of a set lists as other names of its tensors.
-func (d *directory) aliases(s *set) map[string]bool {
-	aliases, read := make(map[string]bool), make(map[string]bool)
+// aliases maps the names that the metadata of a set lists as other names of its tensors to the names of these tensors.
+func (d *directory) aliases(s *set) map[string]string {
+	aliases, read := make(map[string]string), make(map[string]bool)
 	for _, file := range s.where {
 		if read[file] {
 			continue
 		}
 		read[file] = true
 		for alias, tensor := range d.heads[file].metadata {
-			if _, found := s.where[tensor]; found {
-				aliases[alias] = true
+			other, found := aliases[alias]
+			if s.where[tensor] != "" && (!found || tensor < other) { // files may disagree
+				aliases[alias] = tensor
 			}
 		}
 	}

@@ -192,7 +192,7 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 	})
 	const head = "lm_head.weight"
 	if !known || tied || !causal && !other || config.Tie == nil && (config.Quantization != nil || config.MLX != nil) ||
-		s.where[head] != "" || d.aliases(s)[head] || d.otherHead(s, embedding, causal, isKnown(config.Type)) {
+		s.where[head] != "" || d.aliases(s)[head] != "" || d.otherHead(s, embedding, causal, isKnown(config.Type)) {
 		return
 	}
 	text := "that the head is not tied"
