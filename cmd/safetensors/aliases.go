@@ -96,6 +96,27 @@ func (w *copyJob) noteLost(note func(text string)) {
 	note(text + variant.List(w.lost, 3, term.Name))
 }
 
+// noteEmbeddings notes embeddings that --tie has left only as another name of a tensor, such as the head, which sorts first. It
+// advises to leave out the head if config.json ties it.
+func (w *copyJob) noteEmbeddings(note func(text string)) {
+	if !w.tie {
+		return
+	}
+	all, _ := safetensors.Untie(w.tensors, w.metadata)
+	for _, alias := range slices.Sorted(maps.Keys(all)) {
+		stored := w.metadata[alias]
+		if _, found := w.tensors[alias]; found || !merge.IsEmbeddings(alias) || merge.IsEmbeddings(stored) {
+			continue
+		}
+		advice := "without --tie, the copy stores both"
+		config, _ := w.src.Folder.ReadFile("config.json") // without one, the head may not be tied
+		if tied, _ := tyingOf(config); tied && w.origin[stored] != "" {
+			advice = fmt.Sprintf("--except %s leaves the head out instead", term.Name(w.origin[stored]))
+		}
+		note(fmt.Sprintf("%s is only another name of %s in the metadata, which not all programs read; %s", term.Name(alias), term.Name(stored), advice))
+	}
+}
+
 // withAliases returns metadata without the aliases before, and with the aliases after. It does not change metadata.
 func withAliases(metadata, before, after map[string]string) map[string]string {
 	if len(before) == 0 {

@@ -190,6 +190,7 @@ func (w *copyJob) notes(note func(text string)) {
 		note(fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(len(left), "tensor"), term.Name(slices.Min(left))))
 	}
 	w.noteLost(note)
+	w.noteEmbeddings(note)
 	w.noteUnconverted(note)
 	w.noteOtherDTypes(note)
 	if w.kept > 0 {

@@ -18,6 +18,9 @@ var (
 	embeddings = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared)\.weight$`)
 )
 
+// IsEmbeddings reports whether name is that of embeddings of tokens.
+func IsEmbeddings(name string) bool { return embeddings().MatchString(name) }
+
 // withoutCopies returns the tensors of an adapter without those that repeat others. peft stores
 // whole embeddings twice if they are modules to save, next to those before training, which it never
 // reads. It also stores the head of a model whose head is tied to the embeddings, although the base
