@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 
@@ -131,7 +132,12 @@ func withAliases(metadata, before, after map[string]string) map[string]string {
 
 // withNamesOf returns a source in which a tensor stands under each of its aliases that is among names, too.
 func withNamesOf[V any](src *source.Checkpoint, names map[string]V) *source.Checkpoint {
-	aliases := aliasesOf(src)
+	return withNames(src, aliasesOf(src), names)
+}
+
+// withNames returns a source in which a tensor stands under each of these aliases that is among names, too.
+func withNames[V any](src *source.Checkpoint, aliases map[string]string, names map[string]V) *source.Checkpoint {
+	aliases = maps.Clone(aliases)
 	maps.DeleteFunc(aliases, func(alias, _ string) bool {
 		_, wanted := names[alias]
 		return !wanted
@@ -148,12 +154,35 @@ func withNamesOf[V any](src *source.Checkpoint, names map[string]V) *source.Chec
 	return &all
 }
 
-// namedLike returns a source with the names under which another source stores tensors. If the other source has one tensor
-// under two names, and src stores it twice with equal elements, the result has it once.
-func namedLike(src, other *source.Checkpoint) (*source.Checkpoint, error) {
-	all := *withNamesOf(src, other.Tensors)
-	all.Tensors, all.Order = maps.Clone(all.Tensors), slices.Clone(all.Order)
+// addTiedHead adds a head to the aliases of a source that does not store it, because its config ties it to the embeddings. It
+// adds only a head that another source stores for these embeddings: their name is among the aliases of that source.
+func addTiedHead(aliases map[string]string, src, other *source.Checkpoint) error {
 	for alias, stored := range aliasesOf(other) {
+		if merge.EmbeddingsOf(src.Tensors, stored, other.Tensors[stored]) != alias {
+			continue
+		}
+		config, err := src.Folder.ReadFile("config.json")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if tied, _ := tyingOf(config); tied {
+			aliases[stored] = alias
+		}
+	}
+	return nil
+}
+
+// namedLike returns a source with the names under which another source stores tensors. If the other source has one tensor
+// under two names, and src stores it twice with equal elements, the result has it once. A head that the config of a model
+// ties, and that the model does not store, is another name of its embeddings if the other source has one tensor for both.
+func namedLike(src, other *source.Checkpoint) (*source.Checkpoint, error) {
+	ofSrc, ofOther := aliasesOf(src), aliasesOf(other)
+	if err := errors.Join(addTiedHead(ofSrc, src, other), addTiedHead(ofOther, other, src)); err != nil {
+		return nil, err
+	}
+	all := *withNames(src, ofSrc, other.Tensors)
+	all.Tensors, all.Order = maps.Clone(all.Tensors), slices.Clone(all.Order)
+	for alias, stored := range ofOther {
 		one, hasOne := all.Tensors[alias]
 		two, hasTwo := all.Tensors[stored]
 		if !hasOne || !hasTwo {

@@ -289,6 +289,10 @@ func tiedAdvice(err error, models []*source.Checkpoint) error {
 	if same {
 		return fmt.Errorf("%s, where %q %s for it. It equals %[2]q of its own model: cp --except makes a copy without it", unpaired.Fact(), stored, verb)
 	}
+	if _, both := with.Tensors[stored]; !both && aliasesOf(without)[name] != "" {
+		return fmt.Errorf("%s, where %q %s for it. To store it under the first name in a copy: cp %s COPY --except %s",
+			unpaired.Fact(), stored, verb, storage.Shown(without.Name), term.Name(stored))
+	}
 	return fmt.Errorf("%s, where %q %s for it. To store both in a copy: cp %s head.safetensors --only %s --rename 's/.*/%s/', then cp %[4]s head.safetensors COPY, "+
 		`with "tie_word_embeddings": false in its config.json`, unpaired.Fact(), stored, verb, storage.Shown(without.Name), term.Name(stored), term.Name(name))
 }
