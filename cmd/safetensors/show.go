@@ -184,7 +184,7 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 }
 
 // otherName returns what to show in place of a name that no tensor of a source has: a slice of a
-// tensor, one of the tensors below a module, or a tensor with a similar name. It returns "" if there
+// tensor, one of the tensors below a module or a folder, or a tensor with a similar name. It returns "" if there
 // is none.
 func otherName(src *source.Checkpoint, name string) string {
 	if tensor, ranges, sliced := strings.Cut(name, "["); sliced {
@@ -194,7 +194,7 @@ func otherName(src *source.Checkpoint, name string) string {
 	}
 	var below []string
 	for _, tensor := range src.Order {
-		if strings.HasPrefix(tensor, name+".") {
+		if strings.HasPrefix(tensor, name+".") || strings.HasPrefix(tensor, name+"/") {
 			below = append(below, tensor)
 		}
 	}

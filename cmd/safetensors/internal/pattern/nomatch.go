@@ -25,8 +25,10 @@ func (e *NoMatch) Error() string {
 	if expression().MatchString(e.Glob.text) {
 		return text + "; patterns are those of a shell, such as *norm*"
 	}
-	if below, err := ParseGlob(e.Glob.text + ".*"); err == nil && strings.ContainsAny(e.Glob.text, "*?[") && slices.ContainsFunc(e.names, below.Matches) {
-		return fmt.Sprintf("%s, did you mean %q?", text, below.text)
+	for _, rest := range []string{".*", "/*"} {
+		if below, err := ParseGlob(e.Glob.text + rest); err == nil && strings.ContainsAny(e.Glob.text, "*?[") && slices.ContainsFunc(e.names, below.Matches) {
+			return fmt.Sprintf("%s, did you mean %q?", text, below.text)
+		}
 	}
 	if inside := "*" + e.Glob.text + "*"; !strings.ContainsAny(e.Glob.text, "*?[") && e.several(inside) {
 		return fmt.Sprintf("%s, did you mean %q?", text, inside)
@@ -34,7 +36,11 @@ func (e *NoMatch) Error() string {
 	name := nearest(e.Glob.text, withModules(e.names))
 	if strings.Contains(name, "[") { // in a Glob, it begins a class
 		below := ""
-		if !slices.Contains(e.names, name) { // it is a module, and a Glob with classes does not select the names below it
+		switch inFolder := func(other string) bool { return strings.HasPrefix(other, name+"/") }; { // a Glob with classes does not select the names below a module or a folder
+		case slices.Contains(e.names, name):
+		case slices.ContainsFunc(e.names, inFolder):
+			below = "/*"
+		default:
 			below = ".*"
 		}
 		name = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]").Replace(name) + below
@@ -49,7 +55,7 @@ func (e *NoMatch) several(pattern string) bool {
 	return err == nil && first >= 0 && slices.ContainsFunc(e.names[first+1:], g.Matches)
 }
 
-// SuggestTensor is like Suggest, but also suggests the modules that contain the tensors with these names.
+// SuggestTensor is like Suggest, but also suggests the modules and folders that contain the tensors with these names.
 func SuggestTensor(name string, names []string) string { return Suggest(name, withModules(names)) }
 
 // expression matches text that is a regular expression rather than a Glob.

@@ -14,8 +14,9 @@ import (
 
 // A Glob selects names. In a Glob, * stands for any characters, ? for one character, and [a-z] for
 // one of several characters. A Glob without such characters also selects all names below it:
-// model.layers.0 selects model.layers.0.mlp.weight. If it ends in a dot, as the completion of a
-// shell may leave it, it selects only the names below it.
+// model.layers.0 selects model.layers.0.mlp.weight, and unet selects unet/conv_in.weight in a folder
+// of several models. If it ends in a dot or a slash, as the completion of a shell may leave it, it
+// selects only the names below it.
 type Glob struct {
 	text string
 	re   *regexp.Regexp
@@ -48,10 +49,10 @@ func ParseGlob(text string) (Glob, error) {
 	case open:
 		return Glob{}, fmt.Errorf("pattern %q: [ without ]", text)
 	case strings.ContainsAny(text, "*?["):
-	case strings.HasSuffix(text, "."):
+	case strings.HasSuffix(text, "."), strings.HasSuffix(text, "/"):
 		expression += ".*"
 	default:
-		expression += `(\..*)?`
+		expression += `([./].*)?`
 	}
 	re, err := regexp.Compile(`\A(?s:` + expression + `)\z`)
 	if err != nil {
@@ -132,15 +133,15 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 // maxModules limits the number of modules among the suggestions. Models have fewer.
 const maxModules = 1 << 17
 
-// withModules returns names and the modules that contain them: model.layers and model for
-// model.layers.0. It leaves out very long names, which only hostile files have, and modules beyond
+// withModules returns names and the modules and folders that contain them: unet/model.layers,
+// unet/model and unet for unet/model.layers.0. It leaves out very long names, which only hostile files have, and modules beyond
 // maxModules.
 func withModules(names []string) []string {
 	const maxLen = 1000
 	all := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(name) > maxLen })
 	known := make(map[string]bool)
 	for _, name := range all {
-		for i := strings.LastIndexByte(name, '.'); i > 0 && !known[name[:i]] && len(known) < maxModules; i = strings.LastIndexByte(name[:i], '.') {
+		for i := strings.LastIndexAny(name, "./"); i > 0 && !known[name[:i]] && len(known) < maxModules; i = strings.LastIndexAny(name[:i], "./") {
 			known[name[:i]] = true
 			all = append(all, name[:i])
 		}

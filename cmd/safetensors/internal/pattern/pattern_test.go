@@ -24,6 +24,13 @@ func TestGlob(t *testing.T) {
 		{"a.b.", "a.b", false},
 		{"a.b.", "a.b.", true},
 		{"a.b.", "a.bx.c", false},
+		{"a", "a/b.c", true},
+		{"a", "ab/c", false},
+		{"a/", "a/b.c", true},
+		{"a/", "a/", true},
+		{"a/", "a", false},
+		{"a/", "a.b", false},
+		{"a.b", "a.b/c", true},
 		{"*", "", true},
 		{"*", "a.b/c\nd", true},
 		{"a.*", "a.b.c", true},
@@ -122,16 +129,19 @@ func TestSelection(t *testing.T) {
 		{{".*norm.*"}, nil, {`".*norm.*"; patterns are those of a shell, such as *norm*`}},
 		{{"model.layers.{0,1}"}, nil, {`"model.layers.{0,1}"; patterns are those of a shell, such as *norm*`}},
 		{{"model.*.q"}, nil, {`"model.*.q"`}},
+		{{"unte"}, nil, {`"unte", did you mean "unet"?`}},
+		{{"u?et"}, nil, {`"u?et", did you mean "u?et/*"?`}},
 	} {
 		s, err := ParseSelection(c[0], c[1])
 		require.NoError(t, err)
-		_, err = s.Of(append(names, "model.layers.0.mlp.weight"))
+		_, err = s.Of(append(names, "model.layers.0.mlp.weight", "unet/conv_in.weight"))
 		require.EqualError(t, err, "no tensor matches "+c[2][0])
 	}
-	brackets := []string{"a[b]", "m[0].w*[x]?", "plain"}
+	brackets := []string{"a[b]", "m[0].w*[x]?", "plain", "u[1]/x"}
 	for text, want := range map[string]string{
 		"a[b]": `"a[b]", did you mean "a[[]b]"?`, "m[0].w": `"m[0].w", did you mean "m[[]0].*"?`, "m[0].w*[x]?": `"m[0].w*[x]?", did you mean "m[[]0].w[*][[]x][?]"?`,
 		"m[0]": `"m[0]", did you mean "m[[]0].*"?`, "plein[1]": `"plein[1]"`,
+		"u[1]": `"u[1]", did you mean "u[[]1]/*"?`,
 	} {
 		s, err := ParseSelection([]string{text}, nil)
 		require.NoError(t, err)
@@ -160,8 +170,8 @@ func TestSelection(t *testing.T) {
 
 // TestHostileNames: neither a name of many dots nor many names are taken apart for a suggestion.
 func TestHostileNames(t *testing.T) {
-	names := []string{"a.b.c", strings.Repeat(".", 1<<16)}
-	require.Equal(t, []string{"a.b.c", "a.b", "a"}, withModules(names))
+	names := []string{"a/b.c", strings.Repeat("./", 1<<15)}
+	require.Equal(t, []string{"a/b.c", "a/b", "a"}, withModules(names))
 	require.Len(t, names[1], 1<<16)
 
 	names = nil
