@@ -39,14 +39,17 @@ layers.10.
 --json prints one line:
   {"a": "...", "b": "...", "equal": false, "only_a": [names], "only_b": [names],
    "different": [{"name", "a": {"dtype", "shape"}, "b": {"dtype", "shape"}, "elements",
-                  "max_abs", "max_rel" (null if values that differ are not both finite;
-                  max_rel leaves out elements that are 0 in B), "at",
+                  "max_abs", "max_rel" without the elements that are 0 in B, "at",
                   "share" of the elements that are different,
-                  "change": the norm of A-B divided by the norm of B (null if B is 0 or
-                  the squares of the differences are too small for a float64)}],
+                  "change": the norm of A-B divided by the norm of B}],
    "metadata": [{"key", "a", "b"}],
    "unread": [{"file", "name", "reason"}]}: present if tensors cannot be read; then
    nothing is compared
+"max_abs", "max_rel" and "change" are null where they do not exist: other shapes, NaN or
+infinity in values that differ, a B of zeros (for "max_rel", zeros in all elements that
+differ), or squares that are too small or too large for a float64. "share" and "at" are
+null for other shapes, and "at" also if no value differs, only bits or dtypes.
+
 A and B can be whatever SRC can be.
 `+sources, `
 safetensors diff before.safetensors after.safetensors
@@ -228,7 +231,8 @@ func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Toleran
 	p := &report.Pair{Name: name, A: report.TypeOf(x), B: report.TypeOf(y)}
 	if !slices.Equal(x.Shape(), y.Shape()) {
 		none := numbers.Float(math.NaN())
-		p.Different, p.Of, p.Share, p.Change = true, numbers.Count(x), none, none
+		p.Different, p.Of = true, numbers.Count(x)
+		p.MaxAbs, p.MaxRel, p.Share, p.Change = none, none, none, none
 		return p, nil
 	}
 	found, norm, err := compare.ValuesAndNorm(x, y, tolerance)
@@ -236,6 +240,9 @@ func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Toleran
 	if p.Different = found.Different > 0 || exact && x.DType() != y.DType(); p.Different {
 		p.Elements, p.Of, p.At = found.Different, numbers.Count(x), found.At
 		p.MaxAbs, p.MaxRel = numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative)
+		if found.At != nil && found.MaxRelative == 0 { // b is 0 wherever a differs from it, so that there is no ratio
+			p.MaxRel = numbers.Float(math.NaN())
+		}
 		p.Share = numbers.Float(float64(found.Different) / float64(max(p.Of, 1)))
 		const least = 0x1p-900 // the least sum of squares that is exact: below, squares of the differences may have become 0
 		switch {

@@ -35,11 +35,11 @@ type Pair struct {
 	A        *Type         `json:"a"` // nil if A does not have the tensor
 	B        *Type         `json:"b"`
 	Elements int64         `json:"elements"` // number of different elements; 0 if the shapes differ
-	MaxAbs   numbers.Float `json:"max_abs"`
-	MaxRel   numbers.Float `json:"max_rel"`
-	At       []int         `json:"at"`     // index of the element with MaxAbs, or nil
-	Share    numbers.Float `json:"share"`  // share of elements that differ; NaN if the shapes differ
-	Change   numbers.Float `json:"change"` // norm of A-B divided by the norm of B; NaN if unknown
+	MaxAbs   numbers.Float `json:"max_abs"`  // NaN if unknown, as if the shapes differ
+	MaxRel   numbers.Float `json:"max_rel"`  // NaN if unknown, or if B is 0 in all elements that differ
+	At       []int         `json:"at"`       // index of the element with MaxAbs, or nil
+	Share    numbers.Float `json:"share"`    // share of elements that differ; NaN if the shapes differ
+	Change   numbers.Float `json:"change"`   // norm of A-B divided by the norm of B; NaN if unknown
 
 	Different bool  `json:"-"` // whether the tensors differ; also true for a tensor in only one checkpoint
 	Of        int64 `json:"-"` // number of elements
