@@ -25,6 +25,9 @@ func (e *NoMatch) Error() string {
 	if expression().MatchString(e.Glob.text) {
 		return text + "; patterns are those of a shell, such as *norm*"
 	}
+	if strings.Contains(e.Glob.text, "{") {
+		return text + "; patterns have *, ? and [a-z], no braces: repeat the flag or the argument"
+	}
 	for _, rest := range []string{".*", "/*"} {
 		if below, err := ParseGlob(e.Glob.text + rest); err == nil && strings.ContainsAny(e.Glob.text, "*?[") && slices.ContainsFunc(e.names, below.Matches) {
 			return fmt.Sprintf("%s, did you mean %q?", text, below.text)
@@ -59,7 +62,7 @@ func (e *NoMatch) several(pattern string) bool {
 func SuggestTensor(name string, names []string) string { return Suggest(name, withModules(names)) }
 
 // expression matches text that is a regular expression rather than a Glob.
-var expression = lazyregexp.New(`^\^|^\.\*|[$\\{|]`)
+var expression = lazyregexp.New(`^\^|^\.\*|[$\\|]`)
 
 // parts returns the patterns that commas separate in the Glob, quoted, if one of them matches a name.
 func (e *NoMatch) parts() (quoted []string) {
