@@ -346,7 +346,10 @@ func (c *command) notFinite(src *source.Checkpoint) (tensor string, err error) {
 			others++
 		}
 	}
-	if others > 0 {
+	switch {
+	case others == 1:
+		err = fmt.Errorf("%w; 1 more tensor has such values", err)
+	case others > 1:
 		err = fmt.Errorf("%w; %d more tensors have such values", err, others)
 	}
 	return tensor, err
