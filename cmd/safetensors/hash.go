@@ -28,7 +28,8 @@ leaves it out.
 
 --data prints the sum of the data of each safetensors file, without its header. It stays
 the same when metadata change. kohya's sd-scripts call it sshs_model_hash; Civitai shows
-it in capitals as AutoV3. These lines are not a manifest.
+it in capitals as AutoV3. These lines are not a manifest: they contain SRC if another file
+has the same name.
 
 --part K/N prints part K of the lines; sort joins the lines of all N parts.
 

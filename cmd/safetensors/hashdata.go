@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -18,25 +19,51 @@ type dataSum struct {
 	Sum  string `json:"sha256"`
 }
 
-// printDataSums prints the sums of the data of all safetensors files of some sources.
+// printDataSums prints the sums of the data of all safetensors files of some sources. If one source
+// fails, it prints the sums of those before it.
 func (c *command) printDataSums(names []string) error {
+	var all [][]dataSum
+	count := make(map[string]int) // number of files with each name
+	var failed error
 	for _, name := range names {
-		sums, err := c.dataSums(name)
-		if err != nil {
-			return err
+		var sums []dataSum
+		if sums, failed = c.dataSums(name); failed != nil {
+			break
 		}
-		if err := c.print(struct {
-			File string    `json:"file"`
-			Data []dataSum `json:"data"`
-		}{name, sums}, func() {
-			for _, s := range sums {
-				fmt.Fprintf(c.out, "%s  %s\n", s.Sum, term.Name(s.Name))
+		if c.json {
+			if err := term.PrintJSON(c.out, struct {
+				File string    `json:"file"`
+				Data []dataSum `json:"data"`
+			}{name, sums}); err != nil {
+				return err
 			}
-		}); err != nil {
-			return err
+			continue
+		}
+		all = append(all, sums)
+		for _, s := range sums {
+			count[s.Name]++
 		}
 	}
-	return nil
+	for i, sums := range all {
+		for _, s := range sums {
+			shown := term.Name(s.Name)
+			if count[s.Name] > 1 {
+				shown = fileOf(names[i], s.Name, len(sums))
+			}
+			fmt.Fprintf(c.out, "%s  %s\n", s.Sum, shown)
+		}
+	}
+	_, err := c.out.Write(nil) // returns the error of any earlier write
+	return cmp.Or(failed, err)
+}
+
+// fileOf returns a text that identifies one of the files of a source: the source, and the name of the file if
+// the source has others.
+func fileOf(source, name string, files int) string {
+	if files == 1 {
+		return storage.Shown(source)
+	}
+	return storage.Shown(source) + ": " + term.Name(name)
 }
 
 func (c *command) dataSums(name string) ([]dataSum, error) {
@@ -50,11 +77,7 @@ func (c *command) dataSums(name string) ([]dataSum, error) {
 		switch {
 		case storage.IsIndex(file.Name):
 		case src.Format == nil && format.ByName(file.Name) != nil && format.ByName(file.Name) != format.Safetensors, src.Format != nil && src.Format != format.Safetensors, src.Joined:
-			shown := storage.Shown(name)
-			if len(src.Files) > 1 {
-				shown += ": " + term.Name(file.Name)
-			}
-			return nil, fmt.Errorf("%s is not a safetensors file, which alone has a header before its data", shown)
+			return nil, fmt.Errorf("%s is not a safetensors file, which alone has a header before its data", fileOf(name, file.Name, len(src.Files)))
 		default:
 			files = append(files, file)
 		}
