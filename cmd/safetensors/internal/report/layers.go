@@ -334,18 +334,23 @@ func pool(tensors []Tensor, members []int) (std, absmax float64, bad int64) {
 	return math.Sqrt(squares / n), absmax, bad
 }
 
-// changeMap returns the map of tensors by their change, on a linear scale from zero.
+// changeMap returns the map of tensors by their change, on a linear scale from zero. A cell is filled
+// only if one of its tensors has changed by a known amount. If no cell is filled, the map has no scale.
 func changeMap(pairs []*Pair) layerMap {
 	names := make([]string, len(pairs))
 	for i, p := range pairs {
 		names[i] = p.Name
 	}
+	filled := false
 	m := layersOf(names, func(c *cell, members []int) {
 		most, unknown, changed := largestChange(pairs, members)
 		c.figures, c.Bad, c.Equal = []float64{most}, unknown > 0, unknown+changed == 0
 		text := "equal"
 		if changed > 0 {
 			text = "changed by " + percent(numbers.Float(most))
+			filled = true
+		} else if unknown > 0 {
+			c.Class = " hollow"
 		}
 		if p := pairs[members[0]]; len(members) == 1 && unknown == 1 {
 			text = fmt.Sprintf("%s in A, %s in B", orAbsent(p.A), orAbsent(p.B))
@@ -356,6 +361,9 @@ func changeMap(pairs []*Pair) layerMap {
 	})
 	m.Compares = true
 	m.paint("change", linearScale)
+	if !filled {
+		m.Scales = nil
+	}
 	return m
 }
 

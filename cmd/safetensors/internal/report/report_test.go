@@ -275,6 +275,27 @@ func TestComparisonByChange(t *testing.T) {
 	require.Equal(t, []string{"--f0:25%;", "--f0:100%;", "--f0:0%;", "--f0:50%;", "--f0:0%;"}, styles)
 }
 
+// TestHollow: cells without a known change have no fill, and a scale without a fill is not shown.
+func TestHollow(t *testing.T) {
+	c := compared(map[string]float64{"h.0.w": 0.05, "h.1.w": 0})
+	unknown := numbers.Float(math.NaN())
+	c.Pairs = append(c.Pairs, &Pair{Name: "h.2.w", A: new(Type), Different: true, Change: unknown}, &Pair{Name: "h.3.w", B: new(Type), Different: true, Change: unknown})
+	classes := func(pairs []*Pair) (found []string, page string) {
+		var b bytes.Buffer
+		require.NoError(t, (&Comparison{Pairs: pairs}).Draw(&b, origin))
+		for _, m := range regexp.MustCompile(`<td class="(cell[^"]*)"`).FindAllStringSubmatch(b.String(), -1) {
+			found = append(found, m[1])
+		}
+		return found, b.String()
+	}
+	found, page := classes(c.Pairs)
+	require.Equal(t, []string{"cell", "cell equal", "cell bad hollow", "cell bad hollow"}, found)
+	require.Contains(t, page, `class="scale"`)
+	found, page = classes(c.Pairs[1:])
+	require.Equal(t, []string{"cell equal", "cell bad hollow", "cell bad hollow"}, found)
+	require.NotContains(t, page, `class="scale"`)
+}
+
 // TestAccessible: headers say what they head, links have names, and nothing moves.
 func TestAccessible(t *testing.T) {
 	page := checkpoint(t, []Tensor{{Name: "a.0.x", DType: safetensors.F32, Bytes: 4}, {Name: "a.1.x", DType: safetensors.F32, Bytes: 4}})
