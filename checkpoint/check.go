@@ -73,7 +73,8 @@ func (c *checker) check() error {
 	return nil
 }
 
-// opens notes a finding if Open fails for a file or a directory.
+// opens notes a finding if Open fails for a file or a directory. If a file in the directory is unreadable, the finding names
+// that file.
 func (c *checker) opens(name string) error {
 	f, err := Opener{Skip: func(string, error) {}}.OpenFS(c.in.FS, c.path(name))
 	if err == nil {
@@ -85,9 +86,26 @@ func (c *checker) opens(name string) error {
 	rule := Unreadable
 	if errors.Is(err, fs.ErrNotExist) {
 		rule = Missing
+	} else if file := c.innermost(err); file != "" {
+		name = file
 	}
 	c.note(rule, "", fmt.Sprintf("%s cannot be opened: %s", quoted(name), cut(bare(err).Error())), name)
 	return nil
+}
+
+// innermost returns the last file that an error names, relative to the directory that is checked. It
+// returns "" if the error names none.
+func (c *checker) innermost(err error) (name string) {
+	at := new(fs.PathError)
+	for errors.As(err, &at) {
+		if below, in := strings.CutPrefix(at.Path, c.root+"/"); in {
+			name = below
+		} else if c.root == "." && at.Path != "." {
+			name = at.Path
+		}
+		err = at.Err
+	}
+	return name
 }
 
 const maxDirs = 10_000

@@ -142,3 +142,18 @@ func TestCheckOfFiles(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, `safetensors: checking "absent.safetensors": `)
 }
+
+// TestCheckNamesFile: the finding about a directory that cannot be opened names the file that is unreadable, relative to the
+// directory that is checked.
+func TestCheckNamesFile(t *testing.T) {
+	const one, two = "shard-00001-model-00001-of-00001.safetensors", "shard-00002-model-00001-of-00001.safetensors"
+	fsys := files(map[string]string{"job/step/" + one: weights(t, map[string]float32{"a": 1}), "job/step/" + two: "x"})
+	for dir, in := range map[string]string{".": "job/step/", "job": "step/", "job/step": ""} {
+		found, err := checkpoint.Check(fsys, dir)
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, checkpoint.Unreadable, found[0].Rule)
+		require.Equal(t, []string{in + two}, found[0].Files)
+		require.Contains(t, found[0].Text, `"`+in+two+`" cannot be opened: `)
+	}
+}

@@ -317,11 +317,41 @@ func refusal(name string, err error) verdict {
 	var broken *safetensors.FormatError
 	if errors.As(err, &broken) {
 		v.Reason, v.Tensor, v.advice = storage.WithVerbs(broken.Reason), broken.Tensor, storage.CutAdvice(err)
+		if file := fileAtFault(err, broken); file != "" {
+			v.Reason = file + ": " + v.Reason
+		}
 		if broken.Offset >= 0 {
 			v.Offset = &broken.Offset
 		}
 	}
 	return v
+}
+
+// fileAtFault returns the quoted name of the file that is broken, if err is the error of opening a source with several files. It
+// returns "" if the error names no file besides the source.
+func fileAtFault(err error, broken *safetensors.FormatError) string {
+	reason := err
+	if of := new(storage.Error); errors.As(err, &of) {
+		reason = of.Reason
+	}
+	before := func(err error) string {
+		text, _, found := strings.Cut(term.Bare(err).Error(), storage.WithVerbs(term.Bare(broken).Error()))
+		if !found {
+			return ""
+		}
+		return strings.TrimSuffix(text, ": ")
+	}
+	text := before(reason)
+	at, inner := new(fs.PathError), new(safetensors.FormatError)
+	for text != "" && errors.As(err, &at) && errors.As(at, &inner) && inner == broken { // the last one is the innermost
+		if err = at.Err; at.Path != "." {
+			text = term.Name(at.Path)
+			if more := before(err); more != "" {
+				text += ": " + more
+			}
+		}
+	}
+	return text
 }
 
 // notFinite returns the first tensor with a NaN or an infinity, and an error with the numbers of
