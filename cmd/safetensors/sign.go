@@ -25,11 +25,12 @@ func (c *command) sign() *cobra.Command {
 	cmd := c.verb("sign MODEL --key KEY [--cert LEAF --chain CA...] [--out SIG] [--json]", "Sign the files of a model, for the verb verify", `
 The signature is one of OpenSSF Model Signing 1.0, which the Python package model-signing
 also verifies. KEY is a private key of the curve P-256, P-384 or P-521; --cert adds its
-certificate. MODEL is a file or a folder, also in a bucket. The signature covers all
-files of MODEL except .git, .gitattributes, .github and .gitignore at its top, those of
---ignore and the signature itself. With --force, SIG may replace a file, but never KEY, a
-certificate, or a file of MODEL that is no signature. verify reports files of --ignore as
-errors, unless it has the same --ignore or they are documents.
+certificate. MODEL is a file or a folder, also in a bucket; for an index, name its folder.
+The signature covers all files of MODEL except .git, .gitattributes, .github and
+.gitignore at its top, those of --ignore and the signature itself. With --force, SIG may
+replace a file, but never KEY, a certificate, or a file of MODEL that is no signature.
+verify reports files of --ignore as errors, unless it has the same --ignore or they are
+documents.
 
 The keyless method of Sigstore is not supported; cosign and model-signing have it.
 
@@ -207,6 +208,9 @@ func (c *command) manifestOf(name string, s signature) (*modelsig.Manifest, erro
 		m.Files = append(m.Files, modelsig.File{Name: f.Name, Sums: sums[i]})
 	}
 	missing, err := uncovered(tree.Files, m)
+	if err == nil && len(missing) > 0 && tree.Single {
+		return nil, fmt.Errorf("%s is an index, and its shards would not be signed: name the folder", storage.Shown(name))
+	}
 	if err == nil && len(missing) > 0 {
 		what := "is not there"
 		if modelsig.Ignored(missing[0].file, m.IgnorePaths) {
