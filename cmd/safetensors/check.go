@@ -130,6 +130,7 @@ func (c *command) checkFolder(name string, refused map[string]bool) (found bool,
 
 func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 	bad, seen := false, 0
+	c.keyOfSome(names)
 	for _, name := range names {
 		files, err := filesOf(name)
 		if err != nil {
@@ -167,10 +168,13 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 			c.opener.Note(storage.Shown(name) + ": findings about the folder as a whole are printed only without --part")
 		}
 	}
-	if bad {
+	switch {
+	case bad:
 		return errDifferent
+	case part.N > 1: // the files with the dict of --key may be in another part
+		return nil
 	}
-	return nil
+	return c.checkKey()
 }
 
 // filesOf returns the names that check opens for a source. For a folder, these are the safetensors files and the
@@ -261,6 +265,7 @@ func (c *command) verdict(name string, values bool) verdict {
 		return refusal(name, err)
 	}
 	defer src.Close()
+	c.keep(src)
 	of, mistaken := formatOf(src)
 	v := verdict{File: name, Format: of}
 	if mistaken {

@@ -43,12 +43,13 @@ type command struct {
 	stdout io.Writer     // standard output without the buffer, for data
 	stderr io.Writer
 	quiet  bool
-	json   bool     // whether to print a line of JSON
-	values bool     // whether to use the numbers of quantised tensors
-	page   string   // name of the page to draw, or ""
-	args   []string // the command line
-	begun  bool     // whether the command line was accepted
-	noVerb error    // error for the verb of a command line that asks for help
+	json   bool                 // whether to print a line of JSON
+	values bool                 // whether to use the numbers of quantised tensors
+	page   string               // name of the page to draw, or ""
+	args   []string             // the command line
+	begun  bool                 // whether the command line was accepted
+	noVerb error                // error for the verb of a command line that asks for help
+	keyed  []*source.Checkpoint // sources for checkKey
 	seams  seams
 }
 
@@ -144,6 +145,25 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 			return f(args)
 		},
 	}
+}
+
+// keyOfSome makes --key optional for each of several sources, for a verb that opens them one after another. The verb calls
+// keep with each source, and checkKey at its end.
+func (c *command) keyOfSome(names []string) { c.opener.KeyOfSome = len(names) > 1 }
+
+// keep keeps a source for checkKey. The source may be closed before that.
+func (c *command) keep(src *source.Checkpoint) {
+	if c.opener.KeyOfSome && c.opener.Key != "" {
+		c.keyed = append(c.keyed, src)
+	}
+}
+
+// checkKey returns an error if none of several sources has the dict of --key. It notes those that were read without it.
+func (c *command) checkKey() error {
+	if len(c.keyed) == 0 {
+		return nil
+	}
+	return c.opener.CheckKey(c.keyed...)
 }
 
 // arguments returns a check that a verb has at least least arguments, and at most most unless most

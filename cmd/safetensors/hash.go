@@ -71,6 +71,7 @@ safetensors hash --tensors model.safetensors
 func (c *command) printSums(names []string, part parts.Part, tensors bool, selection pattern.Selection) error {
 	var all manifest.Manifest
 	seen := 0
+	c.keyOfSome(names)
 	mine := func() bool { seen++; return part.Has(seen - 1) }
 	from := [2]map[string]string{{}, {}} // maps names of files, and names of tensors, to their sources
 	for _, name := range names {
@@ -99,6 +100,9 @@ func (c *command) printSums(names []string, part parts.Part, tensors bool, selec
 		all.Files = append(all.Files, m.Files...)
 		all.Tensors = append(all.Tensors, m.Tensors...)
 	}
+	if err := c.checkKey(); err != nil || c.json {
+		return err
+	}
 	return all.Write(c.out)
 }
 
@@ -114,6 +118,7 @@ func (c *command) sumsOfSource(name string, tensors bool, selection pattern.Sele
 		return nil, err
 	}
 	defer src.Close()
+	c.keep(src)
 	var selected []string
 	if tensors {
 		if selected, err = c.selectTensors(src, selection, namesOf(src)); err != nil {

@@ -73,6 +73,7 @@ func (c *command) list(names []string, f listFlags) (err error) {
 	}
 	var errs []error
 	listed := 0
+	c.keyOfSome(names)
 	var first *listing // the first source, if it was listed
 	for i, name := range names {
 		l, err := c.listing(name, f)
@@ -103,7 +104,10 @@ func (c *command) list(names []string, f listFlags) (err error) {
 		}
 		listed++
 	}
-	return errors.Join(errs...)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return c.checkKey()
 }
 
 // A listing describes the contents of a source. Its fields are also the JSON that ls prints.
@@ -151,6 +155,7 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 		return nil, err
 	}
 	defer src.Close()
+	c.keep(src)
 	names, err := c.selectTensors(src, f.selection, src.Order)
 	if names, err = selected(names, err, false, "show and stats have --dequantize, which shows its numbers", src); err != nil {
 		return nil, err
