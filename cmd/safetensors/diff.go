@@ -29,7 +29,8 @@ equal. With a tolerance, tensors of the same shape are equal if all their values
 if their dtypes differ; a note names these. Without a tolerance, or if both are 0, values
 are equal if their bits are, and tensors of different dtypes are different. "changed by
 5.0 %" is the norm of A-B divided by the norm of B, over all elements, also those within
-the tolerance. The exit code is 1 if anything is different.
+the tolerance; "the most by 0.5" is of those beyond it. The exit code is 1 if anything is
+different.
 
 --rename gives tensors of A the names that they have in B; --only and --except select by
 the new names. A tensor that cannot be read, such as one of complex128, is an error unless
@@ -39,7 +40,8 @@ layers.10.
 --json prints one line:
   {"a": "...", "b": "...", "equal": false, "only_a": [names], "only_b": [names],
    "different": [{"name", "a": {"dtype", "shape"}, "b": {"dtype", "shape"}, "elements",
-                  "max_abs", "max_rel" without the elements that are 0 in B, "at",
+                  "max_abs", "max_rel" (of the elements beyond the tolerance; max_rel
+                  leaves out elements that are 0 in B), "at" (the place of max_abs),
                   "share" of the elements that are different,
                   "change": the norm of A-B divided by the norm of B}],
    "metadata": [{"key", "a", "b"}],

@@ -19,10 +19,10 @@ import (
 // A Difference describes how different two tensors of the same shape are.
 type Difference struct {
 	Different   int64   // number of elements that are not equal within the tolerance
-	MaxAbsolute float64 // largest |a-b|; NaN if some element has no |a-b|, because a or b is not finite and they differ
-	MaxRelative float64 // largest |a-b|/|b| where b is not zero; NaN if MaxAbsolute is NaN
-	Squares     float64 // sum of |a-b|² over all elements; NaN if MaxAbsolute is NaN
-	At          []int   // indices of the element with the largest |a-b|; nil if |a-b| is 0 for all
+	MaxAbsolute float64 // largest |a-b| of these elements; NaN if one has no |a-b|, because a or b is not finite and they differ
+	MaxRelative float64 // largest |a-b|/|b| of these elements where b is not zero; NaN if MaxAbsolute is NaN
+	Squares     float64 // sum of |a-b|² over all elements, also those that are equal within the tolerance; NaN if MaxAbsolute is NaN
+	At          []int   // indices of the element with MaxAbsolute; nil if it is 0 for all that are not equal
 }
 
 // A Tolerance is the largest difference between equal elements: |a-b| ≤ Absolute + Relative×|b|.
@@ -221,7 +221,7 @@ func (p *pair) addNorm(first, n int64) error {
 func exceeds(a, b float64) bool { return !(a <= b) && !math.IsNaN(b) }
 
 // compare compares the first n elements in m. at is the index of the element with the largest
-// difference, or -1 if all differences are 0.
+// difference beyond the tolerance, or -1 if there is none.
 func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 	at = -1
 	u, v := m.elements[0], m.elements[1]
@@ -253,6 +253,9 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 			continue
 		}
 		d.Squares += absolute * absolute
+		if equal {
+			continue
+		}
 		if at < 0 || exceeds(absolute, d.MaxAbsolute) {
 			d.MaxAbsolute, at = absolute, int64(i)
 		}
