@@ -314,10 +314,10 @@ func formatOf(src *source.Checkpoint) (of string, mistaken bool) {
 
 // refusal returns the verdict on a source that could not be opened.
 func refusal(name string, err error) verdict {
-	v := verdict{File: name, Reason: err.Error()}
+	v := verdict{File: name, Reason: oneLined(err.Error(), err)}
 	var of *storage.Error
 	if errors.As(err, &of) {
-		v.Reason = of.Reason.Error()
+		v.Reason = oneLined(of.Reason.Error(), err)
 	}
 	var broken *safetensors.FormatError
 	if errors.As(err, &broken) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -99,9 +100,28 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 
 // printError prints an error, each line of it with the name of the program.
 func (c *command) printError(err error) {
-	for line := range strings.SplitSeq(err.Error(), "\n") { // there may be several errors, some of them from the library
+	for line := range strings.SplitSeq(oneLined(err.Error(), err), "\n") { // there may be several errors, some of them from the library
 		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
 	}
+}
+
+// oneLined returns a text that contains the text of err, with the names of files quoted in which there is a newline: the name
+// of a file cannot then pass for a line of the program.
+func oneLined(text string, err error) string {
+	if at, is := err.(*fs.PathError); is && strings.Contains(at.Path, "\n") {
+		text = strings.ReplaceAll(text, at.Op+" "+at.Path, at.Op+" "+term.Name(at.Path))
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			text = oneLined(text, inner)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			text = oneLined(text, inner)
+		}
+	}
+	return text
 }
 
 // isEmptyPattern reports whether an error is about an empty pattern that no tensor matches. This is an error of the command
