@@ -281,7 +281,7 @@ func (c *command) verdict(name string, values bool) verdict {
 	}
 	if values {
 		if v.Tensor, err = c.notFinite(src); err != nil {
-			v.Reason = err.Error()
+			v.Reason = term.Bare(err).Error()
 			return v
 		}
 	}

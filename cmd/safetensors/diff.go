@@ -152,6 +152,9 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	stop := c.progress("diff", min(ofA, sizeA)+min(ofB, sizeB))
 	d, err := comparisonOf(names, a, b, f.tolerance)
 	stop()
+	if broken := new(compare.ReadError); errors.As(err, &broken) {
+		return c.opener.Named([]string{a.Name, b.Name}[broken.Of], err)
+	}
 	if err != nil {
 		return err
 	}

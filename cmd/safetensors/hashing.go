@@ -42,6 +42,9 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 			io.WriteString(h, t.String()+"\n")
 			_, err := t.WriteTo(h)
 			m.Tensors[i] = manifest.Entry{Name: name, DType: t.DType(), Shape: t.Shape(), Type: t.String(), Sum: manifest.Sum(h.Sum(nil))}
+			if err != nil {
+				err = c.opener.Named(src.Name, err)
+			}
 			return err
 		}})
 	}

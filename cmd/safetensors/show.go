@@ -92,7 +92,7 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 	}
 	text, err := numpy.Print(t)
 	if err != nil {
-		return ofTensor(tensor, err)
+		return c.opener.Named(name, ofTensor(tensor, err))
 	}
 	fmt.Fprintln(c.out, text)
 	return nil
@@ -148,7 +148,7 @@ func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 	}
 	fmt.Fprintf(c.out, "%s,\"values\":", bytes.TrimSuffix(head.Bytes(), []byte("}\n")))
 	if err := numpy.WriteJSON(c.out, t); err != nil {
-		return ofTensor(name, err)
+		return c.opener.Named(file, ofTensor(name, err))
 	}
 	_, err = fmt.Fprintln(c.out, "}")
 	return err

@@ -82,7 +82,7 @@ func (c *command) describe(name string, only, except []string) error {
 	summaries, all, err := stats.Describe(tensors)
 	stop()
 	if err != nil {
-		return err
+		return c.opener.Named(name, err)
 	}
 	rows := make([]report.Tensor, len(names))
 	for i, t := range tensors {

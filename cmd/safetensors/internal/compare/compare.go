@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
@@ -29,6 +30,15 @@ type Difference struct {
 // NaNs are equal to each other. The zero Tolerance is stricter if both tensors have the same dtype:
 // then elements are equal only if their bits are, so that 0 and -0, and NaNs with different bits, differ.
 type Tolerance struct{ Absolute, Relative float64 }
+
+// A ReadError is the error of reading one of two tensors. Of is 0 for the first and 1 for the second.
+type ReadError struct {
+	Of  int
+	Err error
+}
+
+func (e *ReadError) Error() string { return e.Err.Error() }
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // blockElements is the number of elements that are compared at a time. That many elements fill
 // whole bytes in every dtype.
@@ -160,7 +170,7 @@ func (p *pair) block(first, n int64) (err error) {
 		bits := int64(t.DType().Bits())
 		m.bytes[k] = slices.Grow(m.bytes[k][:0], int(n*bits/8))[:n*bits/8]
 		if _, err := t.ReadAt(m.bytes[k], first*bits/8); err != nil {
-			return err
+			return &ReadError{k, term.Bare(err)}
 		}
 	}
 	if p.same && bytes.Equal(m.bytes[0], m.bytes[1]) {
@@ -208,7 +218,7 @@ func (p *pair) addNorm(first, n int64) error {
 	bits := int64(p.both[1].DType().Bits())
 	m.bytes[1] = slices.Grow(m.bytes[1][:0], int(n*bits/8))[:n*bits/8]
 	if _, err := p.both[1].ReadAt(m.bytes[1], first*bits/8); err != nil {
-		return err
+		return &ReadError{1, term.Bare(err)}
 	}
 	norm, err := m.squares(p.both[1].DType(), n)
 	p.mu.Lock()
