@@ -106,12 +106,6 @@ func (s *Set) resume(before record, there map[string]Stored) {
 // which a Set that was killed has left, and which no checkpoint in the folder needs, and the files of other
 // checkpoints, which stay. And it marks the shards that an earlier Set with the same Record has completed.
 func (s *Set) before(to Shared, there map[string]Stored) (files, stale, others []string, err error) {
-	for _, name := range slices.Sorted(maps.Keys(there)) {
-		if variant.IsMetadata(name) {
-			return nil, nil, nil, fmt.Errorf("%s is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder",
-				term.Name(to.PathOf(name)))
-		}
-	}
 	before, err := readRecord(to, there)
 	if err != nil {
 		return nil, nil, nil, err
@@ -119,10 +113,42 @@ func (s *Set) before(to Shared, there map[string]Stored) (files, stale, others [
 	if stale, err = before.stale(to); err != nil {
 		return nil, nil, nil, err
 	}
+	if err = checkDistributed(to, there, slices.AppendSeq(stale, maps.Keys(s.Shards))); err != nil {
+		return nil, nil, nil, err
+	}
 	s.resume(before, there)
 	files, others, err = s.earlier(to, there)
 	stale = slices.DeleteFunc(stale, func(name string) bool { return slices.Contains(files, name) || slices.Contains(others, name) })
 	return files, stale, others, err
+}
+
+// checkDistributed returns an error if a folder holds a checkpoint of torch.distributed.checkpoint: its .metadata, or
+// safetensors files with the names of ranks, of which a reader takes all. It ignores files with the names in ours, and
+// shards of an index, because a model may also have shards with such names.
+func checkDistributed(to Shared, there map[string]Stored, ours []string) error {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if variant.IsMetadata(name) || variant.IsRank(name) && !slices.Contains(ours, name) {
+			found = append(found, name)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	for name := range there {
+		if isSafetensorsIndex(name) {
+			shards, err := shardsOf(to, name)
+			if err != nil {
+				return err
+			}
+			found = slices.DeleteFunc(found, func(name string) bool { return variant.IsRank(name) && slices.Contains(shards, name) })
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder",
+		term.Name(to.PathOf(found[0])))
 }
 
 // begin writes the record of a Set that replaces files, before the first shard. names maps the

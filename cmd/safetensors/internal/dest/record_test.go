@@ -140,3 +140,22 @@ func TestBesideDistributed(t *testing.T) {
 	require.ErrorContains(t, (&Set{Shards: map[string]Shard{"model.safetensors": {Tensors: checkpoint("a")}}, Force: true}).Write(to), want)
 	require.Equal(t, []string{".metadata"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
 }
+
+// TestBesideRanks: readers of the safetensors files of ranks take all files in their folder. Shards of an index are not
+// such files, and neither are those that the Set itself writes.
+func TestBesideRanks(t *testing.T) {
+	to := folder{name: t.TempDir()}
+	const rank = "shard-00001-of-00002.safetensors"
+	require.NoError(t, to.WriteShard(rank, Shard{Tensors: checkpoint("a")}, nil, nil))
+	const want = rank + " is of a checkpoint of torch.distributed.checkpoint, which would be read in place of the new one: write to another folder"
+	require.ErrorContains(t, to.Free(), want)
+	require.ErrorContains(t, to.Write(checkpoint("b"), nil, nil), want)
+	one := map[string]Shard{"model.safetensors": {Tensors: checkpoint("b")}}
+	require.ErrorContains(t, (&Set{Shards: one, Force: true}).Write(to), want)
+	require.Equal(t, []string{rank}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
+
+	require.NoError(t, (&Set{Shards: map[string]Shard{rank: {Tensors: checkpoint("a"), There: true}}}).Check(to))
+	require.NoError(t, to.Put("model.safetensors.index.json", []byte(`{"weight_map":{"a":"`+rank+`"}}`)))
+	require.NoError(t, (&Set{Shards: one, Force: true}).Write(to))
+	require.Equal(t, []string{"model.safetensors"}, slices.Sorted(maps.Keys(must(to.Files("", true)))))
+}

@@ -340,6 +340,12 @@ var safetensorsFiles = variant.Endings{".safetensors"}
 // free returns an error if a folder contains a file of a checkpoint.
 func free(to Shared) error {
 	files, err := to.Files("", false)
+	if err == nil {
+		err = checkDistributed(to, files, nil)
+	}
+	if err != nil {
+		return err
+	}
 	names := slices.Sorted(maps.Keys(files))
 	for _, name := range names {
 		if IsCheckpoint(name) && (name == format.ModelFile || isPartOfSet(name)) {
@@ -350,5 +356,5 @@ func free(to Shared) error {
 		folder := term.Name(to.PathOf("."))
 		return fmt.Errorf("%s exists: write %s/ as DST to copy a file beside it; --force writes a model beside it", term.Name(to.PathOf(names[i])), strings.TrimSuffix(folder, "/"))
 	}
-	return err
+	return nil
 }
