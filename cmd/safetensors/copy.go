@@ -242,10 +242,32 @@ func (c *command) ready(w *copyJob, to copyTarget) (*dest.Set, error) {
 	if err := w.sideFilesFree(to.folder); err != nil {
 		return nil, err
 	}
+	if err := c.notPipeline(to); err != nil {
+		return nil, err
+	}
 	if !to.named && (to.whole && w.src.Layout != nil || to.folder != nil && (stemOf(w.src) != format.Stem || w.parameters != 0)) {
 		return c.shardsOf(w, to.folder)
 	}
 	return nil, unoccupied(to.dst, w.force)
+}
+
+// notPipeline returns an error if a model would be written to the top of a folder with a pipeline of diffusers. A reader of
+// a pipeline opens only the models in its folders.
+func (c *command) notPipeline(to copyTarget) error {
+	if to.folder == nil || to.named {
+		return nil
+	}
+	files, err := to.folder.Files("", false)
+	if _, listed := files[pipelineFile]; err != nil || !listed {
+		return err
+	}
+	models, err := c.opener.Models(to.name)
+	if err != nil || len(models) == 0 {
+		return err // a folder without models is opened as one model
+	}
+	shown := func(dir string) string { return storage.Shown(inside(to.name, dir)) }
+	return fmt.Errorf("%s is a pipeline, and a reader opens only the models in its folders: write to one of these (%s), or to another folder",
+		term.Name(to.name), variant.List(models, 5, shown))
 }
 
 // write writes a job for which ready has returned set.

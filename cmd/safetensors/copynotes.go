@@ -176,9 +176,12 @@ func (c *command) noteStray(to dest.Shared, names []string) {
 	}
 }
 
+// pipelineFile is the file of a pipeline of diffusers that lists its components.
+const pipelineFile = "model_index.json"
+
 // firstLeft are the small files that noteLeft names as an example, if they are left behind: the
 // list of the models in a folder, without which the others are not found, and then the configs.
-var firstLeft = []string{"model_index.json", "modules.json", "config.json", adapterConfig}
+var firstLeft = []string{pipelineFile, "modules.json", "config.json", adapterConfig}
 
 // noteLeft notes how many small files a copy left behind.
 func (c *command) noteLeft(names []string) {
