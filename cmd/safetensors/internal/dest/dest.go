@@ -284,7 +284,7 @@ type folder struct {
 // x.safetensors for a file; Folder does not.
 func Folder(name string) Shared { return folder{name: name, created: new(created)} }
 
-func (f folder) Free() error { return free(f) }
+func (f folder) Free() error { return free(f, f.maxBytes) }
 
 // IsCheckpoint reports whether a file in a folder belongs to a checkpoint, judging by its name.
 func IsCheckpoint(name string) bool {

@@ -36,7 +36,7 @@ func (o objects) key(name string) (string, error) {
 	return path.Join(o.folder, name), checkName(name)
 }
 
-func (o objects) Free() error { return free(o) }
+func (o objects) Free() error { return free(o, o.maxBytes) }
 
 // Lock does nothing, because buckets have no locks.
 func (o objects) Lock(bool) (unlock func(), err error) { return func() {}, nil }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
@@ -337,8 +336,9 @@ func isPartOfSet(name string) bool {
 
 var safetensorsFiles = variant.Endings{".safetensors"}
 
-// free returns an error if a folder contains a file of a checkpoint.
-func free(to Shared) error {
+// free returns an error if a folder contains a file of a checkpoint. maxBytes is the largest size of a shard, or 0 for a
+// single file.
+func free(to Shared, maxBytes int64) error {
 	files, err := to.Files("", false)
 	if err == nil {
 		err = checkDistributed(to, files, nil)
@@ -353,8 +353,11 @@ func free(to Shared) error {
 		}
 	}
 	if i := slices.IndexFunc(names, IsCheckpoint); i >= 0 {
-		folder := term.Name(to.PathOf("."))
-		return fmt.Errorf("%s exists: write %s/ as DST to copy a file beside it; --force writes a model beside it", term.Name(to.PathOf(names[i])), strings.TrimSuffix(folder, "/"))
+		other, file := term.Name(to.PathOf(names[i])), term.Name(to.PathOf("NAME.safetensors"))
+		if maxBytes > 0 {
+			return fmt.Errorf("%s exists: without --max-shard-size, write %s as DST to copy a file beside it; --force writes a model beside it", other, file)
+		}
+		return fmt.Errorf("%s exists: write %s as DST to copy a file beside it; --force writes a model beside it", other, file)
 	}
 	return nil
 }
