@@ -28,7 +28,7 @@ import (
 func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 	set := &dest.Set{
 		Parameters: w.parameters,
-		Shards:     make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force,
+		Shards:     make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force, Variant: c.opener.Variant,
 		AtOnce: 2, Unchanged: w.unchanged, // two, because each shard may hold results of computed tensors
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}

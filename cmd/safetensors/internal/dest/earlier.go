@@ -44,6 +44,13 @@ func (s *Set) model() model {
 // single file of the model that the Set writes, or a shard of that model with the nine digits of a save.
 func (s *Set) Replaces(name string) bool { return s.model().owns(name) }
 
+// beside reports whether a file of the folder belongs to another variant of the model that the Set writes, and readers
+// find both: they open the model without a variant by default, and the variant that the user names.
+func (s *Set) beside(name string) bool {
+	own, other := s.model(), modelOf(name)
+	return own.stem == other.stem && own.variant != other.variant && (own.variant == "" || own.variant == s.Variant)
+}
+
 // owns reports whether a file at the top of the folder is the index, the single file or a shard of a save of m.
 func (m model) owns(name string) bool {
 	if modelOf(name) != m || strings.Contains(name, "/") {
@@ -136,7 +143,9 @@ func (s *Set) checkOthers(to Shared, there map[string]Stored, replaced []string)
 		want = names[0]
 	}
 	names = append(names, want)
-	stay := slices.DeleteFunc(slices.Sorted(maps.Keys(there)), func(name string) bool { return slices.Contains(replaced, name) || slices.Contains(names, name) })
+	stay := slices.DeleteFunc(slices.Sorted(maps.Keys(there)), func(name string) bool {
+		return slices.Contains(replaced, name) || slices.Contains(names, name) || s.beside(name)
+	})
 	main := mainOf(slices.Concat(names, stay))
 	if i := slices.IndexFunc(stay, isSafetensorsIndex); main == "" && i >= 0 {
 		main = stay[i]

@@ -31,6 +31,10 @@ type Set struct {
 	Parameters int64
 	Force      bool // whether a checkpoint in the folder is replaced
 
+	// Variant is the variant for which the user asks, such as fp16, or "". Files of other variants of the same model do
+	// not prevent a Set of this variant, since readers that ask for it find it beside them.
+	Variant string
+
 	// Record identifies the source of copied shards. While the shards are written, the folder
 	// contains it, with the versions of complete shards, so that a later Set with the same Record
 	// need not write these again. It is nil if checksums identify the shards, or if nothing can. If
@@ -221,7 +225,7 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		shard, ours := s.Shards[name]
 		switch {
-		case !IsCheckpoint(name) || shard.There:
+		case !IsCheckpoint(name) || shard.There || !ours && s.beside(name):
 		case !s.Force && !ours && !slices.Contains(earlier, name):
 			return fmt.Errorf("%s exists; --force writes the model beside it", term.Name(to.PathOf(name)))
 		case !s.Force:
