@@ -329,6 +329,9 @@ func (c *command) verifyFiles(name string, want []manifest.Entry, failed error) 
 // has several files of weights, all of them count. wrong is failed if a model cannot be opened for any other reason; its
 // files are then unknown.
 func (c *command) modelFiles(name string, failed error) (files []string, wrong error) {
+	if !errors.As(failed, new(*variant.Several)) { // a second try may succeed, but would hide the error of the first one
+		return nil, failed
+	}
 	defer func(note func(string)) { c.opener.Note = note }(c.opener.Note)
 	c.opener.Note = nil // the notes have been printed
 	models, err := c.opener.Models(name)
