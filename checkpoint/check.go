@@ -19,12 +19,13 @@ import (
 // hidden ones, links and __MACOSX. Files whose names begin with "._" are left to macOS.
 //
 // Check reads headers, indexes and configs. It reads data only to compare tensors that are stored
-// twice (copies of a tensor, tied heads, files of torch.save beside safetensors), and to find numbers
-// that a narrower dtype in config.json would round. It does not compare buffers, which models compute,
-// such as inv_freq, and does not judge metadata: accelerate and huggingface_hub refuse a file whose
-// metadata has keys, but not the key format. Comparing takes constant memory. On a hub or in a bucket, Check opens each file
-// once to read its header, and again only to compare its data, or, for a file of torch.save, to look
-// where in it the tensors are.
+// twice (copies of a tensor, tied heads, files of torch.save beside safetensors), and to find
+// numbers that a narrower dtype in config.json would round. It does not compare buffers, which
+// models compute, such as inv_freq, and does not look for the key format in the metadata:
+// accelerate and huggingface_hub refuse a file that has metadata without it. Comparing takes
+// constant memory. On a hub or in a bucket, Check opens each file once to read its header, and
+// again only to compare its data, or, for a file of torch.save, to look where in it the tensors
+// are.
 //
 // A finding is about the content of files. If a file cannot be read for another reason, such as the
 // network, Check returns an error and no findings. More than 10,000 files with weights in a

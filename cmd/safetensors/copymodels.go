@@ -355,7 +355,7 @@ func (m *modelsCopy) ready(one *modelCopy) (unlock func(), err error) {
 		return nil, err
 	}
 	unlock = func() {}
-	if one.dir != "." { // that folder is locked
+	if one.dir != "." { // the caller has locked the folder of all models
 		if unlock, err = one.to.lock(false); err != nil {
 			return nil, err
 		}

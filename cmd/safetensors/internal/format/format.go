@@ -174,8 +174,8 @@ func ByName(name string) *Format {
 	return nil
 }
 
-// IsJSON reports whether a file has JSON, judging by its name and its first bytes. The length of a safetensors header, whose
-// first byte may be a brace, contains a zero.
+// IsJSON reports whether a file has JSON, judging by its name and its first bytes. A safetensors file may also begin with a
+// brace, as the lowest byte of the length of its header, but that length contains a byte that is zero.
 func IsJSON(r io.ReaderAt, size int64, name string) bool {
 	f := ByName(name)
 	text := bytes.TrimLeft(head(r, size, 64), " \t\r\n")
