@@ -257,8 +257,8 @@ func numbers[T number](dst []T, t safetensors.Tensor, block ...safetensors.Range
 
 // Slerp interpolates between two models. It treats each pair of tensors as vectors, and moves by
 // the fraction t along the arc from a to b (Shoemake, "Animating Rotation with Quaternion Curves",
-// 1985). Tensors with nearly the same or the opposite direction are interpolated linearly. Apart
-// from that, the rules of Linear apply.
+// 1985). Tensors with nearly the same or the opposite direction are interpolated linearly, as
+// mergekit and others do. Apart from that, the rules of Linear apply.
 //
 // The angle between two tensors is computed when their first element is read, so that they are read
 // twice.
@@ -290,7 +290,9 @@ var arcs sync.Pool
 
 // arc returns the factors for two tensors at the fraction t of the arc from a to b.
 func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
-	const straight = 0.9995 // |cos| from which the sine of the angle is too small to divide by
+	// From this |cos| on, interpolation is linear. mergekit has the same limit, which is an angle of 1.8
+	// degrees. The arc is at most 0.0125 % farther from the origin than the straight line there.
+	const straight = 0.9995
 	var dot, squaresA, squaresB float64
 	memory, _ := arcs.Get().(*[2][]float64)
 	if memory == nil {
