@@ -168,7 +168,7 @@ func TestQuantizeRefuses(t *testing.T) {
 			quant.Int4: ", with columns in whole groups of 128", quant.Int8: ", with columns in whole groups of 128",
 			quant.MXFP4: ", with columns in whole groups of 32", quant.NVFP4: ", with columns in whole groups of 16",
 		}[scheme]
-		want := fmt.Sprintf("safetensors: no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights that are stored transposed, such as those of GPT-2", scheme, groups)
+		want := fmt.Sprintf("safetensors: no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights of other classes than Linear, such as those of GPT-2 and I-BERT", scheme, groups)
 		for _, tensors := range []map[string]safetensors.Tensor{nil, {"b.weight": m.tensors["b.weight"], "norm.weight": m.tensors["a.weight"]}} {
 			q, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
 			require.EqualError(t, err, want)
@@ -222,7 +222,7 @@ func TestOnlyLinear(t *testing.T) {
 		m.floats(name+".bias", safetensors.BF16, shape[1])
 	}
 	_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.FP8Channel})
-	require.ErrorContains(t, err, "never weights that are stored transposed, such as those of GPT-2")
+	require.ErrorContains(t, err, "never weights of other classes than Linear, such as those of GPT-2 and I-BERT")
 	_, _, err = quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.FP8Channel, Targets: func(name string, _ safetensors.Tensor) bool { return name == "h.0.attn.c_proj.weight" }})
 	require.EqualError(t, err, `safetensors: tensor "h.0.attn.c_proj.weight": it is stored transposed, like those of class Conv1D in transformers, which is not quantised: its bias has an element for each column`)
 
@@ -241,7 +241,20 @@ func TestOnlyLinear(t *testing.T) {
 
 	m = newMaker()
 	m.floats("a.weight", safetensors.BF16, 128, 128)
-	embeddings := []string{"shared", "w", "mask_decoder.iou_token", "mask_decoder.mask_tokens", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"}
+	embeddings := []string{
+		"shared", "w", "mask_decoder.iou_token", "mask_decoder.mask_tokens", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+		"query", "encoder.layers.0.attn.rel_pos_emb", "freq_emb", "detr_decoder.reference_points", "head.decoder", "layers.0.block_sparse_moe.gate",
+		"bert.embeddings.word_embeddings", "biogpt.embed_tokens", "gpt_neox_japanese.embed_in", "text_model.model.segment_emb",
+		"model.model.language_model.model.embed_tokens", "vision_embed_tokens",
+	}
+	for _, name := range []string{"layers.0.post_attention_layernorm.bias", "lm_head.bias", "decoder.bias"} {
+		m.floats(name, safetensors.BF16, 128)
+	}
+	m.floats("transformer.resblocks.11.attn.in_proj_weight", safetensors.BF16, 384, 128)
+	linear := []string{"layers.0.self_attn.query", "layers.0.ada_rms_norm.linear1"}
+	for _, name := range linear {
+		m.floats(name+".weight", safetensors.BF16, 128, 128)
+	}
 	for _, name := range embeddings {
 		m.floats(name+".weight", safetensors.BF16, 128, 128)
 	}
@@ -249,9 +262,16 @@ func TestOnlyLinear(t *testing.T) {
 		"cls.predictions.decoder": "cls.predictions.transform.dense", "predictions.decoder": "predictions.dense", "lm_head.decoder": "lm_head.dense",
 		"generator_lm_head": "generator_predictions.dense", "vocab_projector": "vocab_transform", "decoder": "head.dense",
 		"entity_predictions.decoder": "entity_predictions.transform.dense", "proj_out": "model.decoder.embed_tokens",
+		"output_projection": "model.decoder.layernorm_embedding", "lm_head.out_proj": "model.decoder.layers.0.pre_self_attn_layernorm",
 	}
 	for _, beside := range heads {
 		m.floats(beside+".weight", safetensors.BF16, 128, 128)
+	}
+	for _, module := range []string{
+		"embed_out", "text_model.lm_head", "model.lm_head", "model.vision_embed_tokens", "layers.0.mlp.router",
+		"encoder.layers.11.self_attn.q_proj", "encoder.layers.11.self_attn.k_proj", "encoder.layers.11.self_attn.v_proj",
+	} {
+		heads[module] = "one of the tensors above"
 	}
 	heads["decoder.cls.predictions.decoder"] = "decoder.cls.predictions.transform.dense"
 	m.floats("decoder.cls.predictions.transform.dense.weight", safetensors.BF16, 128, 128)
@@ -263,9 +283,86 @@ func TestOnlyLinear(t *testing.T) {
 	for head := range heads {
 		require.Contains(t, string(config), fmt.Sprintf("%q", head))
 	}
+	for _, name := range linear {
+		require.Equal(t, safetensors.F8_E4M3, q[name+".weight"].DType(), name)
+	}
+
 	m.floats("proj_out.weight", safetensors.BF16, 128, 128)
 	_, config = quantized(t, m.tensors, quant.FP8Channel)
 	require.NotContains(t, string(config), `"proj_out"`, "it is stored, and quantised")
+
+	// Each of these needs both of its neighbours.
+	delete(m.tensors, "layers.0.post_attention_layernorm.bias")
+	delete(m.tensors, "lm_head.bias")
+	delete(m.tensors, "lm_head.dense.weight")
+	_, config = quantized(t, m.tensors, quant.FP8Channel)
+	require.NotContains(t, string(config), `"layers.0.mlp.router"`, "Mixtral has no such bias, and no such module")
+	require.NotContains(t, string(config), `"lm_head.decoder"`)
+
+	m.floats("encoder.layer.0.output.dense.weight", safetensors.F32, 128, 128) // I-BERT
+	m.floats("encoder.layer.0.output.dense.weight_integer", safetensors.F32, 128, 128)
+	q, _ = quantized(t, m.tensors, quant.FP8Channel)
+	require.Equal(t, safetensors.F32, q["encoder.layer.0.output.dense.weight"].DType())
+	_, _, err = quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.FP8Channel, Targets: func(name string, _ safetensors.Tensor) bool { return name == "encoder.layer.0.output.dense.weight" }})
+	require.EqualError(t, err, `safetensors: tensor "encoder.layer.0.output.dense.weight": it belongs to a class of I-BERT, which is not quantised: there is a tensor "encoder.layer.0.output.dense.weight_integer"`)
+}
+
+// TestSeparateExperts: the experts of Llama 4 become matrices of their own, with the numbers of a conversion by hand. A
+// tensor that has one of their names already, and other shapes, are left to the caller.
+func TestSeparateExperts(t *testing.T) {
+	const experts, inputs, hidden = 3, 4, 2
+	fused := "model.layers.0.feed_forward.experts."
+	m := newMaker()
+	m.floats("a.weight", safetensors.BF16, 128, 128)
+	m.floats(fused+"gate_up_proj", safetensors.F32, experts, inputs, 2*hidden)
+	m.floats(fused+"down_proj", safetensors.F32, experts, hidden, inputs)
+	both, err := safetensors.Append[float32](nil, m.tensors[fused+"gate_up_proj"])
+	require.NoError(t, err)
+	down, err := safetensors.Append[float32](nil, m.tensors[fused+"down_proj"])
+	require.NoError(t, err)
+
+	none := quant.Recipe{Scheme: quant.FP8Channel, Targets: func(name string, _ safetensors.Tensor) bool { return name == "a.weight" }}
+	q, config, err := quant.Quantize(m.tensors, none) // so the experts are only separated
+	require.NoError(t, err)
+	require.Len(t, q, 2+3*experts)
+	for e := range experts {
+		for _, part := range []struct {
+			name      string
+			rows      int
+			columns   int
+			of        []float32
+			wide, add int
+		}{
+			{"gate_proj", hidden, inputs, both, 2 * hidden, 0},
+			{"up_proj", hidden, inputs, both, 2 * hidden, hidden},
+			{"down_proj", inputs, hidden, down, inputs, 0},
+		} {
+			name := fmt.Sprintf("%s%d.%s", fused, e, part.name)
+			require.Contains(t, string(config), fmt.Sprintf("%q", name))
+			matrix := q[name+".weight"]
+			require.Equal(t, []int{part.rows, part.columns}, matrix.Shape())
+			values, err := safetensors.Append[float32](nil, matrix)
+			require.NoError(t, err)
+			for i, v := range values {
+				row, column := i/part.columns, i%part.columns
+				require.Equal(t, part.of[(e*part.columns+column)*part.wide+part.add+row], v, "%s[%d,%d]", name, row, column)
+			}
+		}
+	}
+
+	q, config = quantized(t, m.tensors, quant.FP8Channel)
+	require.Equal(t, safetensors.F8_E4M3, q[fused+"2.down_proj.weight"].DType())
+	require.NotContains(t, string(config), "experts")
+
+	m.floats(fused+"1.up_proj.weight", safetensors.F32, 1)
+	_, _, err = quant.Quantize(m.tensors, none)
+	require.ErrorContains(t, err, `gate_up_proj": its parts have the name "model.layers.0.feed_forward.experts.1.up_proj.weight", which another tensor has`)
+	delete(m.tensors, fused+"1.up_proj.weight")
+
+	m.floats(fused+"down_proj", safetensors.F32, experts, hidden+1, inputs)
+	q, _, err = quant.Quantize(m.tensors, none)
+	require.NoError(t, err)
+	require.Contains(t, q, fused+"gate_up_proj")
 }
 
 // TestQuantizationConfig compares the whole config of each scheme with that of the preset of

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -33,8 +32,8 @@ type Recipe struct {
 	Scheme Scheme
 
 	// Targets selects the tensors to quantise. Each must be a matrix of BF16, F16 or F32 whose name
-	// ends in ".weight", with columns in whole groups, and must not be stored transposed, as GPT-2
-	// stores them: its bias then has an element for each column. If Targets is nil, all such matrices
+	// ends in ".weight", with columns in whole groups, and must not be of another class than Linear as
+	// far as that can be seen, as are those of GPT-2, which are stored transposed, and of I-BERT. If Targets is nil, all such matrices
 	// are selected, except those whose names suggest embeddings, routers, norms or lm_head.
 	Targets func(name string, t safetensors.Tensor) bool
 }
@@ -83,11 +82,13 @@ var presets = map[Scheme]preset{
 // tensor's dtype: the bytes are those of compressed-tensors. With NVFP4, the projections that vLLM
 // fuses (q, k and v; gate and up) share their global scale.
 //
-// Loaders apply the scales to modules of class Linear only. A matrix of another class, such as that of
-// an I-BERT model, cannot be recognised by its name: Recipe.Targets can leave it out.
+// Loaders apply the scales to modules of class Linear only. A matrix of another class cannot always be
+// recognised by its name: Recipe.Targets can leave it out.
 //
 // Weights with three dimensions, such as those of fused experts, are not quantised: the config
-// lists them, and the modules that contain them, as ignored. A target that does not meet the
+// lists them, and the modules that contain them, as ignored. Those of Llama 4 are an exception: each
+// expert becomes three matrices, as the loaders of its quantised checkpoints expect, and Targets is
+// asked about these. A target that does not meet the
 // conditions of Recipe.Targets is an error. So are tensors that are quantised already, since the
 // config would not describe them, and a checkpoint without any target, since Dequantize refuses a
 // config whose method no tensor uses.
@@ -110,22 +111,25 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	if len(modules) > 0 {
 		modules[0].fail(values, quantisedAlready)
 	}
+	if tensors, err = separateExperts(tensors); err != nil {
+		return nil, nil, err
+	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
-	for _, head := range tiedHeads(tensors) {
-		ignore[head] = true
+	for _, module := range notStored(tensors) {
+		ignore[module] = true
 	}
-	columnsOf := storedByColumns(tensors)
+	linear := newLinear(tensors)
 	globals := map[string]*once[float32]{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
 		module := strings.TrimSuffix(name, ".weight")
 		problem := p.refuses(name, t)
-		if problem == nil && columnsOf[lastPart(module)] {
-			problem = errors.New("it is stored transposed, like those of class Conv1D in transformers, which is not quantised: its bias has an element for each column")
+		if problem == nil {
+			problem = linear.refuses(name)
 		}
 		switch {
-		case r.Targets == nil && (problem != nil || unusual().MatchString(name)), r.Targets != nil && !r.Targets(name, t):
+		case r.Targets == nil && (problem != nil || !usual(name)), r.Targets != nil && !r.Targets(name, t):
 			result[name] = t
 			for _, module := range ignoredWith(name, t) {
 				ignore[module] = true
@@ -153,21 +157,6 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 // quantisedAlready is the reason to refuse a part of a quantised tensor, in any layout.
 const quantisedAlready = "it is quantised already; dequantise it first"
 
-// ignoredWith returns the modules that the config lists as ignored if a tensor stays unquantised.
-func ignoredWith(name string, t safetensors.Tensor) []string {
-	module, isWeight := strings.CutSuffix(name, ".weight")
-	switch {
-	case isFused(name, t): // a loader looks in ignore for the name of the module, or for that of the parameter
-		if dot := strings.LastIndexByte(name, '.'); dot > 0 && !isWeight {
-			return []string{module, name[:dot]}
-		}
-		return []string{module}
-	case isWeight && len(t.Shape()) == 2:
-		return []string{module}
-	}
-	return nil
-}
-
 // config returns the JSON object with the quantization_config of a checkpoint that is quantised
 // with p, except for the modules in ignore.
 func (p preset) config(ignore []string) ([]byte, error) {
@@ -189,7 +178,7 @@ func (r Recipe) noTarget() error {
 	if p := presets[r.Scheme]; p.inGroups() {
 		groups = fmt.Sprintf(", with columns in whole groups of %d", p.width)
 	}
-	return fmt.Errorf("no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights that are stored transposed, such as those of GPT-2", r.Scheme, groups)
+	return fmt.Errorf("no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights of other classes than Linear, such as those of GPT-2 and I-BERT", r.Scheme, groups)
 }
 
 // inGroups reports whether columns must come in whole groups.
@@ -210,62 +199,6 @@ func (p preset) refuses(name string, t safetensors.Tensor) error {
 	}
 	return nil
 }
-
-// isFused reports whether a tensor holds several weights, such as the weights of all experts of a
-// layer. Convolutions also have three dimensions, but are not fused.
-func isFused(name string, t safetensors.Tensor) bool {
-	shape := t.Shape()
-	return slices.Contains(isFloat, t.DType()) && len(shape) == 3 && min(shape[1], shape[2]) > 1 && !strings.Contains(strings.ToLower(name), "conv") && !unusual().MatchString(name)
-}
-
-// storedByColumns returns the last parts of the names of modules whose weights are stored transposed, as GPT-2 stores them
-// (class Conv1D of transformers): their biases have an element for each column, and not for each row. Loaders of
-// compressed-tensors quantise only the class Linear. The weights of other modules with such a name may be square, or have
-// no bias, and are of the same class.
-func storedByColumns(tensors map[string]safetensors.Tensor) map[string]bool {
-	found := make(map[string]bool)
-	for name, t := range tensors {
-		module, isWeight := strings.CutSuffix(name, ".weight")
-		bias, shape := tensors[module+".bias"].Shape(), t.Shape()
-		if isWeight && len(shape) == 2 && len(bias) == 1 && bias[0] == shape[1] && bias[0] != shape[0] {
-			found[lastPart(module)] = true
-		}
-	}
-	return found
-}
-
-// lastPart returns the last part of a name whose parts are separated by dots.
-func lastPart(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
-
-// heads lists heads that models of transformers tie to their embeddings, and then do not store, each with the name of a
-// tensor that models with this head store. A model within another one has a prefix before both names.
-var heads = []struct{ head, beside string }{
-	{"cls.predictions.decoder", "cls.predictions.transform.dense.weight"},       // BERT
-	{"predictions.decoder", "predictions.dense.weight"},                         // ALBERT
-	{"lm_head.decoder", "lm_head.dense.weight"},                                 // RoBERTa, Longformer, MPNet
-	{"generator_lm_head", "generator_predictions.dense.weight"},                 // ELECTRA, ConvBERT
-	{"vocab_projector", "vocab_transform.weight"},                               // DistilBERT
-	{"decoder", "head.dense.weight"},                                            // ModernBERT
-	{"entity_predictions.decoder", "entity_predictions.transform.dense.weight"}, // LUKE
-	{"proj_out", "model.decoder.embed_tokens.weight"},                           // Whisper
-}
-
-// tiedHeads returns the modules that a checkpoint does not store because their weights are those of the embeddings. A loader
-// would look for scales of such a module if the config did not list it as ignored.
-func tiedHeads(tensors map[string]safetensors.Tensor) (modules []string) {
-	for name := range tensors {
-		for _, h := range heads {
-			prefix, has := strings.CutSuffix(name, h.beside)
-			if _, stored := tensors[prefix+h.head+".weight"]; has && !stored && (prefix == "" || strings.HasSuffix(prefix, ".")) {
-				modules = append(modules, prefix+h.head)
-			}
-		}
-	}
-	return modules
-}
-
-// unusual matches the names of weights that are not quantised unless Targets selects them.
-var unusual = lazyregexp.New(`(?i)embed|norm|relative_attention_bias|(^|\.)(?:shared|w)\.weight$|(^|[._])tokens?\.weight$|(^|\.)(gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
 
 // fused lists groups of projections that vLLM joins into one matrix. A projection is in one group
 // only.
