@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/convert"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -178,6 +179,20 @@ func byName(a, b safetensors.DType) int { return cmp.Compare(a.String(), b.Strin
 // --quantize leaves unchanged: most models have a few.
 const leastShare = 0.05
 
+// withDType adds to an error of a format that lacks a dtype which --dtype helps.
+func (w *copyJob) withDType(err error) error {
+	var lacking npz.NoType
+	if !errors.As(err, &lacking) {
+		return err
+	}
+	for from, to := range w.dtypes {
+		if to == lacking.DType && from != to {
+			return fmt.Errorf("%w, to which --dtype converts %v; leave the flag out, or write --dtype f32", err, from)
+		}
+	}
+	return fmt.Errorf("%w; --dtype %v=F32 converts it", err, lacking.DType)
+}
+
 // notes calls note with each message that follows the copy.
 func (w *copyJob) notes(note func(text string)) {
 	var left []string // tensors that no value needs
@@ -197,6 +212,11 @@ func (w *copyJob) notes(note func(text string)) {
 		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes
 		note("quantised tensors stayed as they are; --dequantize writes the numbers")
+	}
+	if w.idle.n > 0 && w.quantize == quant.FP8Block {
+		note(fmt.Sprintf("the columns of %s, such as %s, are not whole groups of 128: transformers loads the model, but cannot run it; --quantize fp8-channel has no groups", term.Plural(w.idle.n, "quantised tensor"), term.Name(w.idle.first)))
+	} else if w.idle.n > 0 {
+		note(fmt.Sprintf("%s, such as %s, had another dtype than BF16: transformers loads the model, but cannot run it; --dtype bf16 converts the tensors first", term.Plural(w.idle.n, "quantised tensor"), term.Name(w.idle.first)))
 	}
 	if w.fused.n > 0 {
 		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of all parameters", term.Plural(w.fused.n, "tensor"), 100*w.fused.share))

@@ -44,6 +44,7 @@ type copyJob struct {
 
 	aimed        []string    // sorted names of the tensors that --targets selects; nil if they are still to be selected
 	quantisation []byte      // the quantization_config that --quantize adds to config
+	idle         unquantised // weights that --quantize quantises although programs cannot compute with them
 	fused        unquantised // weights that --quantize leaves unchanged because each holds several matrices, such as fused experts
 	narrow       unquantised // matrices that it leaves unchanged because groups of the scheme do not divide their columns evenly
 	others       unquantised // other tensors of several dimensions that it leaves unchanged, such as convolutions
@@ -202,7 +203,7 @@ func (c *command) write(verb string, w *copyJob, to copyTarget, set *dest.Set) (
 	}
 	stop()
 	if err != nil {
-		return nil, err
+		return nil, w.withDType(err)
 	}
 	note := c.noteOf(w)
 	w.notes(note)
@@ -317,6 +318,9 @@ func (w *copyJob) finish() error {
 		return err
 	}
 	if w.quantize != "" {
+		if err := refuseQuantised(w.src); err != nil {
+			return err
+		}
 		if err := w.count(); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -211,6 +212,9 @@ func (m *modelsCopy) prepare() error {
 			return err
 		}
 	}
+	if err := m.leaveNotLoaded(); err != nil {
+		return err
+	}
 	if err := m.aim(); err != nil {
 		return err
 	}
@@ -218,6 +222,36 @@ func (m *modelsCopy) prepare() error {
 		if err := one.job.finish(); err != nil {
 			return m.of(one.dir, err)
 		}
+	}
+	return nil
+}
+
+// leaveNotLoaded leaves the models unquantised that no program would load quantised, such as the unet of a pipeline, and
+// notes them. It is an error if no other model is left.
+func (m *modelsCopy) leaveNotLoaded() error {
+	var first error
+	var left []string
+	others := false
+	for _, one := range m.models {
+		if one.job.quantize == "" {
+			continue
+		}
+		switch err := refuseQuantised(one.job.src); {
+		case err == nil:
+			others = true
+		case errors.As(err, new(notLoaded)):
+			first = cmp.Or(first, err)
+			left = append(left, one.dir)
+			one.job.quantize, one.job.targets = "", nil
+		default:
+			return err
+		}
+	}
+	if first != nil && !others {
+		return first
+	}
+	if len(left) > 0 {
+		m.c.opener.Note(fmt.Sprintf("not quantised, because diffusers does not load the format of compressed-tensors: %s", variant.List(left, 5, term.Name)))
 	}
 	return nil
 }

@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
@@ -94,6 +97,32 @@ func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err er
 	return layouts, nil
 }
 
+// A notLoaded is the error of --quantize if no program would load the result.
+type notLoaded string
+
+func (e notLoaded) Error() string { return "--quantize: " + string(e) }
+
+// refuseQuantised returns a notLoaded for a source whose library does not load weights in the format of compressed-tensors:
+// peft takes codes for numbers, and diffusers refuses the config.
+func refuseQuantised(src *source.Checkpoint) error {
+	for _, one := range src.Sources() {
+		if merge.IsAdapter(one.Order) {
+			return notLoaded(fmt.Sprintf("%s is an adapter, and peft does not load quantised ones; merge --lora merges it into a model", storage.Shown(one.Name)))
+		}
+		text, err := one.Folder.ReadFile("config.json")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: %w", storage.Shown(one.Name), term.Bare(err))
+		}
+		var config struct {
+			Class string `json:"_class_name"`
+		}
+		if err == nil && json.Unmarshal(pyjson.WithNulls(text), &config) == nil && config.Class != "" {
+			return notLoaded(fmt.Sprintf("%s is a model of diffusers (%s), which does not load the format of compressed-tensors", storage.Shown(one.Name), term.Name(config.Class)))
+		}
+	}
+	return nil
+}
+
 // quantiseWeights quantises the tensors that --targets selects, or the usual ones without
 // --targets.
 func (w *copyJob) quantiseWeights() error {
@@ -116,6 +145,7 @@ func (w *copyJob) quantiseWeights() error {
 		return fmt.Errorf("--quantize %s: %s: %w", w.quantize, storage.Shown(w.src.Name), term.Bare(err))
 	}
 	w.countUnquantised(tensors, config, recipe)
+	w.countIdle(tensors)
 	w.dropTied(tensors)
 	w.read += w.readAgain(tensors)
 	w.tensors, w.quantisation = tensors, config
@@ -186,6 +216,26 @@ func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, conf
 		case 2:
 			if _, _, err := quant.Quantize(map[string]safetensors.Tensor{name: t}, target); err != nil {
 				w.narrow.add(name, t, all)
+			}
+		}
+	}
+}
+
+// countIdle counts the quantised weights that transformers 5.24 loads but cannot compute with. It splits the inputs of
+// fp8-block into groups of 128, and makes BF16 numbers of the codes of nvfp4 and mxfp4, whatever the dtype of the model.
+func (w *copyJob) countIdle(quantised map[string]safetensors.Tensor) {
+	for name, t := range w.tensors {
+		if _, ok := quantised[name+"_scale"]; !ok {
+			continue
+		}
+		switch w.quantize {
+		case quant.FP8Block:
+			if t.Shape()[1]%128 != 0 {
+				w.idle.add(name, t, 1)
+			}
+		case quant.NVFP4, quant.MXFP4:
+			if t.DType() != safetensors.BF16 {
+				w.idle.add(name, t, 1)
 			}
 		}
 	}

@@ -111,3 +111,27 @@ func TestNotesOnQuantised(t *testing.T) {
 	require.NotContains(t, runs(t, "cp", "conv", "chosen", "--quantize", "int4", "--targets", "l.q_proj").stderr, "stayed as they were")
 	require.Contains(t, fails(t, 1, "cp", "moe", "none", "--quantize", "int4", "--targets", "l.experts"), "holds several matrices, such as those of fused experts")
 }
+
+// TestNotesOnIdleWeights: quantised weights that transformers loads, but cannot compute with, are noted.
+func TestNotesOnIdleWeights(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, safetensors.WriteShards("model", map[string]safetensors.Tensor{
+		"a.weight": must(safetensors.NewTensor(safetensors.F32, []int{2, 192}, make([]float32, 2*192))),
+		"b.weight": must(safetensors.NewTensor(safetensors.F32, []int{1, 256}, make([]float32, 256))),
+		"c.weight": must(safetensors.NewTensor(safetensors.F32, []int{1, 64}, make([]float32, 64))),
+	}, nil, 1<<20))
+	const (
+		groups = "note: the columns of 2 quantised tensors, such as a.weight, are not whole groups of 128: transformers loads the model, but cannot run it"
+		dtype  = "note: 3 quantised tensors, such as a.weight, had another dtype than BF16: transformers loads the model, but cannot run it"
+	)
+	for _, run := range []struct{ flags, note string }{
+		{"fp8-block", groups}, {"fp8-block --targets b.*", ""}, {"nvfp4", dtype}, {"mxfp4", dtype}, {"mxfp4 --dtype f16", dtype}, {"nvfp4 --dtype bf16", ""},
+		{"fp8-channel", ""}, {"int8 --targets b.*", ""},
+	} {
+		notes := runs(t, strings.Fields("cp model q --force --quantize "+run.flags)...).stderr
+		require.Contains(t, notes, run.note, run.flags)
+		if run.note == "" {
+			require.NotContains(t, notes, "cannot run it", run.flags)
+		}
+	}
+}

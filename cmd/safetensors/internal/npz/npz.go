@@ -166,6 +166,11 @@ func Write(w io.Writer, tensors map[string]safetensors.Tensor) (err error) {
 	return z.Close()
 }
 
+// A NoType is the error for a tensor for whose dtype NumPy has no type.
+type NoType struct{ DType safetensors.DType }
+
+func (e NoType) Error() string { return fmt.Sprintf("NumPy has no type for %v", e.DType) }
+
 // check returns the reason why NumPy could not read a tensor, or nil.
 func check(name string, tensors map[string]safetensors.Tensor) error {
 	const maxRank = 64
@@ -173,7 +178,7 @@ func check(name string, tensors map[string]safetensors.Tensor) error {
 	_, both := tensors[name+suffix]
 	switch {
 	case typeOf(t.DType()) == "":
-		return fmt.Errorf("NumPy has no type for %[1]v; --dtype %[1]v=F32 converts it", t.DType())
+		return NoType{t.DType()}
 	case len(t.Shape()) > maxRank:
 		return fmt.Errorf("it has %d dimensions, NumPy allows %d", len(t.Shape()), maxRank)
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):

@@ -127,10 +127,10 @@ func TestWriteRefuses(t *testing.T) {
 		tensors map[string]safetensors.Tensor
 		want    string
 	}{
-		"bf16":      {map[string]safetensors.Tensor{"a": one, "w": typed(safetensors.BF16)}, `npz file: tensor "w": NumPy has no type for BF16; --dtype BF16=F32 converts it`},
-		"f8":        {map[string]safetensors.Tensor{"w": typed(safetensors.F8_E4M3)}, `npz file: tensor "w": NumPy has no type for F8_E4M3; --dtype F8_E4M3=F32 converts it`},
-		"f4":        {map[string]safetensors.Tensor{"w": typed(safetensors.F4)}, `npz file: tensor "w": NumPy has no type for F4; --dtype F4=F32 converts it`},
-		"zero":      {map[string]safetensors.Tensor{"w": {}}, `npz file: tensor "w": NumPy has no type for DType(0); --dtype DType(0)=F32 converts it`},
+		"bf16":      {map[string]safetensors.Tensor{"a": one, "w": typed(safetensors.BF16)}, `npz file: tensor "w": NumPy has no type for BF16`},
+		"f8":        {map[string]safetensors.Tensor{"w": typed(safetensors.F8_E4M3)}, `npz file: tensor "w": NumPy has no type for F8_E4M3`},
+		"f4":        {map[string]safetensors.Tensor{"w": typed(safetensors.F4)}, `npz file: tensor "w": NumPy has no type for F4`},
+		"zero":      {map[string]safetensors.Tensor{"w": {}}, `npz file: tensor "w": NumPy has no type for DType(0)`},
 		"rank":      {map[string]safetensors.Tensor{"w": deep}, `npz file: tensor "w": it has 65 dimensions, NumPy allows 64`},
 		"two names": {map[string]safetensors.Tensor{"w": one, "w.npy": one}, `npz file: tensor "w": NumPy does not distinguish it from "w.npy"`},
 		"zero byte": {map[string]safetensors.Tensor{"w\x00": one}, `npz file: tensor "w\x00": its name has a zero byte or is not valid UTF-8, which the zip format does not allow`},
