@@ -47,7 +47,10 @@ func (l linear) refuses(name string) error {
 func lastPart(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
 // usual reports whether a weight is quantised if Targets is nil, as far as its name tells.
-func usual(name string) bool { return !unusual().MatchString(name) || adaptive().MatchString(name) }
+func usual(name string) bool {
+	name = strings.TrimPrefix(name, "roberta_prelayernorm.") // the name of a model, not of a norm
+	return !unusual().MatchString(name) || adaptive().MatchString(name)
+}
 
 // adaptive matches the names of linear layers that compute the scales of a norm, in Voxtral Realtime.
 var adaptive = lazyregexp.New(`\.ada_rms_norm\.linear[12]\.weight$`)

@@ -251,7 +251,7 @@ func TestOnlyLinear(t *testing.T) {
 		m.floats(name, safetensors.BF16, 128)
 	}
 	m.floats("transformer.resblocks.11.attn.in_proj_weight", safetensors.BF16, 384, 128)
-	linear := []string{"layers.0.self_attn.query", "layers.0.ada_rms_norm.linear1"}
+	linear := []string{"layers.0.self_attn.query", "layers.0.ada_rms_norm.linear1", "roberta_prelayernorm.encoder.layer.0.output.dense"}
 	for _, name := range linear {
 		m.floats(name+".weight", safetensors.BF16, 128, 128)
 	}
