@@ -8,19 +8,24 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// separateExperts returns the tensors of a checkpoint with the experts of Llama 4 as modules of their own. Its plain
-// checkpoints store the weights of all experts of a layer in two tensors, but transformers (class
-// SequentialLlama4TextExperts) and vLLM look in a quantised checkpoint for three matrices of each expert. The tensors of
-// other models are returned unchanged, since their loaders look for the same names in both.
-//
-// The parameter gate_up_proj has the shape [experts, inputs, 2·hidden], with the gate before up, and down_proj has
-// [experts, hidden, outputs]. A module of class Linear stores the transpose of each: a row for each of its outputs.
+// A plain checkpoint of Llama 4 has two tensors with the weights of all experts of a layer: gate_up_proj, of the shape
+// [experts, inputs, 2·hidden], with the gate before up, and down_proj, of the shape [experts, hidden, outputs]. In a
+// quantised checkpoint, each expert has three matrices of its own, each the transpose of a part of these: transformers
+// (class SequentialLlama4TextExperts) and vLLM look for them. Loaders of other models look for the same names in both.
+
+const (
+	ofExperts = "feed_forward.experts."
+	gateUp    = "gate_up_proj"
+	downOf    = "down_proj"
+)
+
+// separateExperts returns the tensors of a checkpoint with each expert of Llama 4 as three matrices. tensors is not modified.
 func separateExperts(tensors map[string]safetensors.Tensor) (map[string]safetensors.Tensor, error) {
-	separated := maps.Clone(tensors)
+	result := maps.Clone(tensors)
 	for name, both := range tensors {
-		experts, ok := strings.CutSuffix(name, "gate_up_proj")
-		down := tensors[experts+"down_proj"]
-		if !ok || !strings.HasSuffix(experts, "feed_forward.experts.") || !isFused(name, both) || !isFused(name, down) {
+		start, ok := strings.CutSuffix(name, gateUp)
+		down := tensors[start+downOf]
+		if !ok || !strings.HasSuffix(start, ofExperts) || !isFused(name, both) || !isFused(name, down) {
 			continue
 		}
 		shape, downShape := both.Shape(), down.Shape()
@@ -28,36 +33,32 @@ func separateExperts(tensors map[string]safetensors.Tensor) (map[string]safetens
 		if shape[2]%2 != 0 || downShape[0] != n || downShape[1] != hidden {
 			continue
 		}
-		delete(separated, name)
-		delete(separated, experts+"down_proj")
+		delete(result, name)
+		delete(result, start+downOf)
 		for e := range n {
-			module := experts + strconv.Itoa(e) + "."
-			for _, part := range []struct {
-				name        string
+			names := expertNames(start, e)
+			for i, part := range []struct {
 				of          safetensors.Tensor
 				from, until int // the columns
-			}{
-				{"gate_proj.weight", both, 0, hidden}, {"up_proj.weight", both, hidden, 2 * hidden}, {"down_proj.weight", down, 0, downShape[2]},
-			} {
-				matrix, err := matrixOf(part.of, e, part.from, part.until)
+			}{{both, 0, hidden}, {both, hidden, 2 * hidden}, {down, 0, downShape[2]}} {
+				if _, exists := tensors[names[i]]; exists {
+					refuse(name, "its parts have the name %s, which another tensor has", quote(names[i]))
+				}
+				matrix, err := part.of.Slice(safetensors.At(e), safetensors.All(), safetensors.Span(part.from, part.until))
 				if err != nil {
 					return nil, err
 				}
-				if _, exists := tensors[module+part.name]; exists {
-					refuse(name, "its parts have the name %q, which another tensor has", module+part.name)
+				if result[names[i]], err = matrix.Transpose(); err != nil {
+					return nil, err
 				}
-				separated[module+part.name] = matrix
 			}
 		}
 	}
-	return separated, nil
+	return result, nil
 }
 
-// matrixOf returns the transpose of a range of columns of matrix e of a tensor with three dimensions.
-func matrixOf(t safetensors.Tensor, e, from, until int) (safetensors.Tensor, error) {
-	matrix, err := t.Slice(safetensors.At(e), safetensors.All(), safetensors.Span(from, until))
-	if err != nil {
-		return matrix, err
-	}
-	return matrix.Transpose()
+// expertNames returns the names of the matrices of expert e: gate, up and down. start is common to the experts of a layer.
+func expertNames(start string, e int) []string {
+	start += strconv.Itoa(e)
+	return []string{start + ".gate_proj.weight", start + ".up_proj.weight", start + ".down_proj.weight"}
 }

@@ -25,6 +25,7 @@ var quantisationKeys = []string{"quantization_config", "compression_config", "qu
 type architecture struct {
 	heads  []int // numbers of heads that an attention layer of the model may have
 	conv1D bool  // whether the model may have modules of a class that stores weights by columns
+	joined bool  // whether the experts of the model are separate modules only if it is quantised
 }
 
 // withConv1D lists models of transformers, by their model_type, that have modules of its class
@@ -36,11 +37,16 @@ var (
 	namesConv1D = []string{"c_attn", "q_attn", "c_fc", "c_proj"}
 )
 
+// withJoinedExperts lists models of transformers, by their model_type, whose experts experts.go describes.
+var withJoinedExperts = []string{"llama4", "llama4_text"}
+
 // find returns the descriptions of the quantisation in a config and in the configs within it. The
 // description in the config itself comes first, then that in its text_config: transformers looks
 // for them in this order. find also sets the fields of a.
 func (a *architecture) find(file *section, path []string) (all []finding) {
-	a.conv1D = a.conv1D || slices.Contains(withConv1D, strings.Trim(string(file.get("model_type")), `"`))
+	model := strings.Trim(string(file.get("model_type")), `"`)
+	a.conv1D = a.conv1D || slices.Contains(withConv1D, model)
+	a.joined = a.joined || slices.Contains(withJoinedExperts, model)
 	for _, key := range []string{"num_attention_heads", "num_key_value_heads"} {
 		var n int
 		if json.Unmarshal(file.get(key), &n) == nil && n > 1 {

@@ -14,7 +14,8 @@ import (
 
 // Dequantize returns the tensors that a quantised checkpoint represents. Each quantised tensor
 // becomes a lazy F32 tensor with the name, the shape and the orientation that it has in the
-// framework's model without quantisation. The other tensors are returned unchanged. Scales, zero
+// framework's model without quantisation. So the experts of a layer of Llama 4, which are matrices of
+// their own in a quantised checkpoint, become two tensors, as Quantize separates them. The other tensors are returned unchanged. Scales, zero
 // points and other parts are left out.
 //
 // config is the content of config.json or hf_quant_config.json, or of a file's metadata
@@ -97,6 +98,9 @@ func layoutsOf(tensors map[string]safetensors.Tensor, config []byte) (_ map[stri
 			}
 		}
 	}
+	for _, e := range separated(c, modules, func(name string) bool { return all[name].Bits > 0 || rest[name].DType() != 0 }) {
+		e.joinLayouts(all, tensors)
+	}
 	return all, nil
 }
 
@@ -136,6 +140,11 @@ func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]sa
 	for _, name := range slices.Sorted(maps.Keys(twice)) {
 		c.skip(name, twice[name])
 		delete(rest, name)
+	}
+	for _, e := range separated(c, modules, func(name string) bool { return rest[name].DType() != 0 }) {
+		if err := e.join(rest); err != nil {
+			return nil, err
+		}
 	}
 	return rest, nil
 }

@@ -500,3 +500,95 @@ func TestFusedExperts(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinExperts: the experts of a dequantised Llama 4 are those of the model before Quantize, as one tensor for gate and
+// up and one for down, whatever the layout, and Layouts has them. The experts of another model, of a part of a layer, and
+// of a layer in which nothing was quantised, stay apart.
+func TestJoinExperts(t *testing.T) {
+	const experts, inputs, hidden = 2, 256, 128
+	start := "language_model.model.layers.1.feed_forward.experts."
+	m := newMaker()
+	m.floats(start+"gate_up_proj", safetensors.BF16, experts, inputs, 2*hidden)
+	m.floats(start+"down_proj", safetensors.BF16, experts, hidden, inputs)
+	m.floats("language_model.model.layers.1.self_attn.q_proj.weight", safetensors.BF16, 128, 128)
+	model := func(config []byte, name string) []byte {
+		return append([]byte(`{"text_config":{"model_type":"`+name+`"},`), config[1:]...)
+	}
+	numbers := func(tensor safetensors.Tensor) []float32 {
+		t.Helper()
+		all, err := safetensors.Append[float32](nil, tensor)
+		require.NoError(t, err)
+		return all
+	}
+	for _, scheme := range schemes {
+		q, config := quantized(t, m.tensors, scheme)
+		whole, err := quant.Dequantize(q, model(config, "llama4_text"))
+		require.NoError(t, err)
+		require.ElementsMatch(t, slices.Collect(maps.Keys(m.tensors)), slices.Collect(maps.Keys(whole)), scheme)
+		apart, err := quant.Dequantize(q, model(config, "jamba"))
+		require.NoError(t, err)
+		require.Len(t, apart, 1+3*experts)
+		both, down := numbers(whole[start+"gate_up_proj"]), numbers(whole[start+"down_proj"])
+		require.Equal(t, []int{experts, inputs, 2 * hidden}, whole[start+"gate_up_proj"].Shape())
+		require.Equal(t, []int{experts, hidden, inputs}, whole[start+"down_proj"].Shape())
+		for e := range experts {
+			gate := numbers(apart[fmt.Sprintf("%s%d.gate_proj.weight", start, e)])
+			up := numbers(apart[fmt.Sprintf("%s%d.up_proj.weight", start, e)])
+			one := numbers(apart[fmt.Sprintf("%s%d.down_proj.weight", start, e)])
+			for r := range hidden {
+				for c := range inputs {
+					require.Equal(t, gate[r*inputs+c], both[(e*inputs+c)*2*hidden+r])
+					require.Equal(t, up[r*inputs+c], both[(e*inputs+c)*2*hidden+hidden+r])
+					require.Equal(t, one[c*hidden+r], down[(e*hidden+r)*inputs+c])
+				}
+			}
+		}
+		layouts, err := quant.Layouts(q, model(config, "llama4"))
+		require.NoError(t, err)
+		for name := range q {
+			require.Contains(t, layouts, name, "%s: it is stored, and no tensor stays", scheme)
+		}
+		for name := range whole {
+			require.Equal(t, "compressed-tensors", layouts[name].Method, name)
+		}
+		for name := range layouts {
+			require.True(t, q[name].DType() != 0 || whole[name].DType() != 0, "%s: %s is neither stored nor a result", scheme, name)
+		}
+	}
+
+	q, config, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.FP8Channel, Targets: func(name string, _ safetensors.Tensor) bool {
+		return strings.HasSuffix(name, "1.up_proj.weight")
+	}})
+	require.NoError(t, err)
+	config = model(config, "llama4")
+	one := func(changes ...change) map[string]safetensors.Tensor {
+		changed := maps.Clone(q)
+		for _, c := range changes {
+			c(changed)
+		}
+		return changed
+	}
+	whole, err := quant.Dequantize(q, config)
+	require.NoError(t, err)
+	require.Len(t, whole, 3, "one of them was quantised")
+	require.Equal(t, numbers(m.tensors[start+"down_proj"]), numbers(whole[start+"down_proj"]))
+	layouts, err := quant.Layouts(q, config)
+	require.NoError(t, err)
+	require.Contains(t, layouts, start+"0.down_proj.weight", "it is stored, and not in the result")
+
+	for _, changed := range []map[string]safetensors.Tensor{
+		one(without(start + "0.down_proj.weight")),
+		one(without(start+"0.down_proj.weight"), without(start+"0.gate_proj.weight"), without(start+"0.up_proj.weight")),
+	} {
+		apart, err := quant.Dequantize(changed, config)
+		require.NoError(t, err)
+		require.Len(t, apart, len(changed)-1, "they stay apart, without the scale")
+		layouts, err := quant.Layouts(changed, config)
+		require.NoError(t, err)
+		require.NotContains(t, layouts, start+"down_proj")
+	}
+	_, err = quant.Dequantize(one(func(tensors map[string]safetensors.Tensor) {
+		tensors[start+"1.down_proj.weight"] = must(tensors[start+"1.down_proj.weight"].Reshape(hidden, inputs))
+	}), config)
+	require.EqualError(t, err, `safetensors: tensor "language_model.model.layers.1.feed_forward.experts.1.down_proj.weight": its shape is [128,256], and that of "language_model.model.layers.1.feed_forward.experts.0.down_proj.weight", with which it is joined, is [256,128]`)
+}

@@ -1,0 +1,107 @@
+package quant
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
+)
+
+// A layerOfExperts has experts that are matrices of their own.
+type layerOfExperts struct {
+	start string // of the names of its weights
+	n     int    // number of experts
+}
+
+var nameOfExpert = lazyregexp.New(`^(.*` + ofExperts + `)([0-9]{1,6})\.(?:gate|up|down)_proj\.weight$`)
+
+// separated returns the layers of a dequantised Llama 4 whose experts become two tensors again: those in which a matrix was
+// quantised and none is missing. A single shard of a model may have only some. has reports whether there is a tensor with
+// a name.
+func separated(c *config, modules []*module, has func(name string) bool) (layers []layerOfExperts) {
+	if !c.joined {
+		return nil
+	}
+	least := make(map[string]int) // the least number of experts, by the start of the names
+	for _, m := range modules {
+		if match := nameOfExpert().FindStringSubmatch(m.result()); match != nil {
+			e, _ := strconv.Atoi(match[2])
+			least[match[1]] = max(least[match[1]], e+1)
+		}
+	}
+	for _, start := range slices.Sorted(maps.Keys(least)) {
+		n := 0
+		for slices.ContainsFunc(expertNames(start, n), has) {
+			n++
+		}
+		layer := layerOfExperts{start, n}
+		if n >= least[start] && !slices.ContainsFunc(layer.names(), func(name string) bool { return !has(name) }) && !has(start+gateUp) && !has(start+downOf) {
+			layers = append(layers, layer)
+		}
+	}
+	return layers
+}
+
+// names returns the names of the matrices of all experts: three for each.
+func (l layerOfExperts) names() (names []string) {
+	for e := range l.n {
+		names = append(names, expertNames(l.start, e)...)
+	}
+	return names
+}
+
+// join replaces the matrices of a layer in a map of dequantised tensors with the two tensors of the model without
+// quantisation.
+func (l layerOfExperts) join(tensors map[string]safetensors.Tensor) (err error) {
+	var both, down []string
+	for e := range l.n {
+		names := expertNames(l.start, e)
+		both, down = append(both, names[:2]...), append(down, names[2])
+	}
+	if tensors[l.start+gateUp], err = stack(tensors, both, l.n); err == nil {
+		tensors[l.start+downOf], err = stack(tensors, down, l.n)
+	}
+	return err
+}
+
+// stack removes matrices of n experts from a map, and returns them as one tensor. It has a matrix for each expert: the
+// transpose of its matrices, one below the other.
+func stack(tensors map[string]safetensors.Tensor, names []string, n int) (t safetensors.Tensor, err error) {
+	all := make([]safetensors.Tensor, len(names))
+	for i, name := range names {
+		if all[i], err = tensors[name].Convert(f32); err != nil { // it may be BF16, if it was not quantised
+			return t, fmt.Errorf("tensor %s: %w", quote(name), prefix.Strip(err))
+		}
+		if shape, first := all[i].Shape(), all[0].Shape(); !slices.Equal(shape, first) {
+			return t, fmt.Errorf("tensor %s: its shape is %s, and that of %s, with which it is joined, is %s", quote(name), shapetext.Of(shape), quote(names[0]), shapetext.Of(first))
+		}
+		delete(tensors, name)
+	}
+	if t, err = safetensors.Concat(0, all...); err == nil {
+		t, err = t.Reshape(n, -1, t.Shape()[1])
+	}
+	if err == nil {
+		t, err = t.Transpose(0, 2, 1)
+	}
+	return t, err
+}
+
+// joinLayouts gives the two tensors of a layer the layout of its quantised matrices, and that of stored ones that are not
+// quantised. It removes the names of matrices that are neither stored nor results.
+func (l layerOfExperts) joinLayouts(layouts map[string]Layout, stored map[string]safetensors.Tensor) {
+	names := l.names()
+	of := layouts[names[slices.IndexFunc(names, func(name string) bool { return layouts[name].Bits > 0 })]]
+	for _, name := range names {
+		if _, ok := stored[name]; ok {
+			layouts[name] = of
+		} else {
+			delete(layouts, name)
+		}
+	}
+	layouts[l.start+gateUp], layouts[l.start+downOf] = of, of
+}
