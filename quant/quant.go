@@ -14,9 +14,9 @@ import (
 
 // Dequantize returns the tensors that a quantised checkpoint represents. Each quantised tensor
 // becomes a lazy F32 tensor with the name, the shape and the orientation that it has in the
-// framework's model without quantisation. So the experts of a layer of Llama 4, which are matrices of
-// their own in a quantised checkpoint, become two tensors, as Quantize separates them. The other tensors are returned unchanged. Scales, zero
-// points and other parts are left out.
+// framework's model without quantisation. Experts of Llama 4 are separate matrices only in a
+// quantised checkpoint: all those of a layer become two tensors. The other tensors are returned
+// unchanged. Scales, zero points and other parts are left out.
 //
 // config is the content of config.json or hf_quant_config.json, or of a file's metadata
 // _quantization_metadata. If it is nil, or has no quantization_config, names, dtypes and shapes

@@ -32,9 +32,10 @@ type Recipe struct {
 	Scheme Scheme
 
 	// Targets selects the tensors to quantise. Each must be a matrix of BF16, F16 or F32 whose name
-	// ends in ".weight", with columns in whole groups, and must not be of another class than Linear as
-	// far as that can be seen, as are those of GPT-2, which are stored transposed, and of I-BERT. If Targets is nil, all such matrices
-	// are selected, except those whose names suggest embeddings, routers, norms or lm_head.
+	// ends in ".weight", with columns in whole groups. It must not belong to a module of another class
+	// than Linear: the weights of GPT-2 are stored transposed, which their biases show, and those of
+	// I-BERT have integers beside them. If Targets is nil, all such matrices are selected, except those
+	// whose names suggest embeddings, routers, norms or heads.
 	Targets func(name string, t safetensors.Tensor) bool
 }
 
