@@ -191,6 +191,9 @@ type single struct {
 }
 
 func (s single) Free() error {
+	if err := checkCache(filepath.Dir(s.name)); err != nil {
+		return err
+	}
 	_, err := os.Lstat(s.name)
 	if dir := filepath.Dir(s.name); errors.Is(err, fs.ErrNotExist) {
 		if _, noDir := os.Stat(dir); errors.Is(noDir, fs.ErrNotExist) {
@@ -233,14 +236,18 @@ func WriteFile(name string, write func(io.Writer) error) error {
 
 // Replaced returns the name of the file that a new file replaces if it is written to name. If name is a
 // symbolic link, that is the target of the link: the link stays, as with cp of Unix. Otherwise it is
-// name. A link is an error if its target is missing, is not a regular file, such as a device, or is a blob
-// in the cache of a hub: the name of a blob is the sum of its content, on which other programs rely.
+// name. A link is an error if its target is missing, is not a regular file, such as a device, or is in the
+// cache of a hub: the name of a blob is the sum of its content, on which other programs rely. A name in the
+// cache of a hub is an error, too.
 func Replaced(name string) (string, error) {
+	if err := checkCache(filepath.Dir(name)); err != nil {
+		return "", err
+	}
 	info, err := os.Lstat(name)
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		return name, nil // creating the file returns the error of Lstat again, if it matters
 	}
-	if link, err := os.Readlink(name); err == nil && osfile.IsBlob(filepath.ToSlash(link)) {
+	if link, err := os.Readlink(name); err == nil && osfile.IsBlob(filepath.ToSlash(link)) || isCached(name) {
 		return "", fmt.Errorf("%s is a link to a file in the cache of a hub, which must not change: write to another file, or remove the link", term.Name(name))
 	}
 	target, err := filepath.EvalSymlinks(name)
@@ -284,7 +291,12 @@ type folder struct {
 // x.safetensors for a file; Folder does not.
 func Folder(name string) Shared { return folder{name: name, created: new(created)} }
 
-func (f folder) Free() error { return free(f, f.maxBytes) }
+func (f folder) Free() error {
+	if err := checkCache(f.name); err != nil {
+		return err
+	}
+	return free(f, f.maxBytes)
+}
 
 // IsCheckpoint reports whether a file in a folder belongs to a checkpoint, judging by its name.
 func IsCheckpoint(name string) bool {

@@ -39,9 +39,9 @@ type ranks struct {
 	n int
 }
 
-// Lock does nothing, because Write writes to another folder, and renames it to this one only if
-// this one is absent or empty.
-func (r ranks) Lock(bool) (unlock func(), err error) { return func() {}, nil }
+// Lock locks nothing, because Write writes to another folder, and renames it to this one only if
+// this one is absent or empty. A folder in the cache of a hub is an error.
+func (r ranks) Lock(bool) (unlock func(), err error) { return func() {}, checkCache(r.name) }
 
 // Write writes to another folder, and renames it to this one when it is complete. This folder must
 // be empty, because readers of such a checkpoint take all files in its folder for parts of it.

@@ -82,9 +82,12 @@ type Stored struct {
 // try is not enough, because a process that only sweeps the folder locks it for a moment.
 const lockTries = 50
 
-// Lock creates the folder if it does not exist. unlock removes the folders that were created since
+// Lock creates the folder if it does not exist. A folder in the cache of a hub is an error. unlock removes the folders that were created since
 // f was made, by Lock or for files below the folder, if they are empty and no other process has locked f.
 func (f folder) Lock(together bool) (unlock func(), err error) {
+	if err := checkCache(f.name); err != nil {
+		return nil, err
+	}
 	if err := f.created.make(f.name); err != nil {
 		return nil, err
 	}

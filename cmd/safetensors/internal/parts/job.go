@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -77,6 +78,9 @@ func (j *Job) Do() (*Result, error) {
 // that other parts may run at the same time, but no other program that writes to the folder.
 func (j *Job) together() (*Result, error) {
 	unlock, err := j.To.Lock(true)
+	if errors.As(err, new(dest.CachedError)) {
+		return nil, Refuse(err)
+	}
 	if err != nil {
 		return nil, err
 	}
