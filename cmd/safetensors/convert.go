@@ -127,17 +127,21 @@ func (w *copyJob) count() error {
 	return nil
 }
 
-// noteOtherDTypes notes the tensors that --dequantize does not make and whose dtype has numbers that the dtype of the copy's
-// config.json does not have: libraries that load the copy with the dtype of its config.json round them.
+// noteOtherDTypes notes the tensors that --dequantize does not make and whose dtype has numbers that the dtype of the others
+// does not have. If the copy has a config.json, libraries that load it with the dtype of that config round them.
 func (w *copyJob) noteOtherDTypes(note func(text string)) {
-	if w.plain == 0 || w.config == nil {
+	if w.plain == 0 {
 		return
 	}
-	to := cmp.Or(w.conversions[w.plain], w.plain) // the dtype of the config
+	to := cmp.Or(w.conversions[w.plain], w.plain) // the dtype of the config, if there is one
+	config := ""
+	if w.config != nil && slices.Contains(w.side, "config.json") {
+		config = fmt.Sprintf(", and config.json says %v", to)
+	}
 	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
 		rounds := d != to && d.Bits() >= to.Bits() // BF16 and F16 are equally wide, and each has numbers that the other has not
 		if n := w.stored[d]; n > 0 && rounds && w.conversions[d] == 0 {
-			note(fmt.Sprintf("%s stayed %v, and config.json says %v; --dtype %v=%v converts them, too", term.Plural(n, "tensor"), d, to, d, to))
+			note(fmt.Sprintf("%s stayed %v%s; --dtype %v=%v converts %s, too", term.Plural(n, "tensor"), d, config, d, to, term.Either(n, "it", "them")))
 		}
 	}
 }
@@ -193,6 +197,9 @@ func (w *copyJob) withDType(err error) error {
 	return fmt.Errorf("%w; --dtype %v=F32 converts it", err, lacking.DType)
 }
 
+// asBefore returns the words that say of n tensors that they have not changed.
+func asBefore(n int) string { return term.Either(n, "it was", "they were") }
+
 // notes calls note with each message that follows the copy.
 func (w *copyJob) notes(note func(text string)) {
 	var left []string // tensors that no value needs
@@ -219,18 +226,18 @@ func (w *copyJob) notes(note func(text string)) {
 		note(fmt.Sprintf("%s, such as %s, had another dtype than BF16: transformers loads the model, but cannot run it; --dtype bf16 converts the tensors first", term.Plural(w.idle.n, "quantised tensor"), term.Name(w.idle.first)))
 	}
 	if w.fused.n > 0 {
-		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as they were: %.0f %% of all parameters", term.Plural(w.fused.n, "tensor"), 100*w.fused.share))
+		note(fmt.Sprintf("%s of several matrices, such as those of fused experts, stayed as %s: %.0f %% of all parameters", term.Plural(w.fused.n, "tensor"), asBefore(w.fused.n), 100*w.fused.share))
 	}
 	if w.narrow.n > 0 {
 		which := term.Name(w.narrow.first)
 		if w.narrow.n > 1 {
 			which += ", …"
 		}
-		note(fmt.Sprintf("%s stayed as they were, %.0f %% of all parameters, because their columns are not whole groups of %s: %s",
-			term.Plural(w.narrow.n, "tensor"), 100*w.narrow.share, w.quantize, which))
+		note(fmt.Sprintf("%s stayed as %s, %.0f %% of all parameters, because %s columns are not whole groups of %s: %s",
+			term.Plural(w.narrow.n, "tensor"), asBefore(w.narrow.n), 100*w.narrow.share, term.Either(w.narrow.n, "its", "their"), w.quantize, which))
 	}
 	if w.others.share >= leastShare {
-		note(fmt.Sprintf("%s whose names or shapes are not those of matrices of linear modules, such as %s, stayed as they were: %.0f %% of all parameters", term.Plural(w.others.n, "tensor"), term.Name(w.others.first), 100*w.others.share))
+		note(fmt.Sprintf("%s whose names or shapes are not those of matrices of linear modules, such as %s, stayed as %s: %.0f %% of all parameters", term.Plural(w.others.n, "tensor"), term.Name(w.others.first), asBefore(w.others.n), 100*w.others.share))
 	}
 	const most = 10
 	within := func(name string) bool { return w.counts[name].Total() == 0 }

@@ -183,7 +183,7 @@ const pipelineFile = "model_index.json"
 // list of the models in a folder, without which the others are not found, and then the configs.
 var firstLeft = []string{pipelineFile, "modules.json", "config.json", adapterConfig}
 
-// noteLeft notes how many small files a copy left behind.
+// noteLeft notes the small file that a copy left behind, or how many they are.
 func (c *command) noteLeft(names []string) {
 	if len(names) == 0 {
 		return
@@ -194,7 +194,11 @@ func (c *command) noteLeft(names []string) {
 			example = first
 		}
 	}
-	c.opener.Note(fmt.Sprintf("%s, such as %s, left behind; --with-files copies them", term.Plural(len(names), "small file"), term.Name(example)))
+	which := term.Name(example)
+	if len(names) > 1 {
+		which = fmt.Sprintf("%d small files, such as %s,", len(names), which)
+	}
+	c.opener.Note(fmt.Sprintf("%s left behind; --with-files copies %s", which, term.Either(len(names), "it", "them")))
 }
 
 // noteTooLarge notes files that --with-files does not copy because of their size.

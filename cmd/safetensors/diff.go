@@ -334,7 +334,7 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 			case u.MaxAbs != u.MaxAbs:
 				facts = append(facts, fmt.Sprintf("changed%s in %s, and not both are finite at %s", beyond, elements, term.Shape(u.At)))
 			default:
-				facts = append(facts, fmt.Sprintf("%s%s%s in %s, the most by %s at %s", changeText(u.Change), over, beyond, elements, u.MaxAbs, term.Shape(u.At)))
+				facts = append(facts, fmt.Sprintf("%s%s in %s, the most by %s at %s", changeText(u.Change, over), beyond, elements, u.MaxAbs, term.Shape(u.At)))
 			}
 		}
 		fmt.Fprintf(c.out, "! %s: %s\n", term.Name(u.Name), strings.Join(facts, "; "))
@@ -345,13 +345,14 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 	fmt.Fprintln(c.out, d.Verdict())
 }
 
-// changeText formats a relative change. It omits the percentage if the change is NaN, because two values
-// that differ are not both finite or because the squares of the differences are too small, or infinite, because the tensor was zero.
-func changeText(change numbers.Float) string {
+// changeText formats a relative change, and then over, the words about its elements. It omits both if the change is NaN,
+// because two values that differ are not both finite or because the squares of the differences are too small, or
+// infinite, because the tensor was zero.
+func changeText(change numbers.Float, over string) string {
 	if math.IsNaN(float64(change)) || math.IsInf(float64(change), 1) {
 		return "changed"
 	}
-	return "changed by " + change.Percent()
+	return "changed by " + change.Percent() + over
 }
 
 func valueText(value *string) string {

@@ -44,7 +44,7 @@ func TestComparePairTiny(t *testing.T) {
 		require.NoError(t, err)
 		if math.IsNaN(c.change) || math.IsInf(c.change, 0) {
 			require.Equal(t, fmt.Sprint(c.change), fmt.Sprint(float64(p.Change)), "%v", c)
-			require.Equal(t, "changed", changeText(p.Change))
+			require.Equal(t, "changed", changeText(p.Change, " over all elements,"))
 			continue
 		}
 		require.InDelta(t, c.change, float64(p.Change), 1e-3*c.change, "%v", c)

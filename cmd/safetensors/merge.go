@@ -86,7 +86,7 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	case !slices.Contains([]string{"linear", "slerp", "task"}, f.method):
 		return nil, usage("--method %s: expected linear, slerp or task", f.method)
 	case models < 2:
-		return nil, usage("there is one model: expected another one, or --lora")
+		return nil, usage("the last argument is DST, so that there is one model: expected another one, or --lora")
 	case f.method == "slerp" && models > 2:
 		return nil, usage("--method slerp merges two models, not %d", models)
 	}
@@ -109,6 +109,9 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 		each := "each model"
 		if f.method == "task" {
 			each += " after the first"
+		}
+		if len(weights) == want+1 {
+			each += "; the last argument is DST"
 		}
 		return nil, usage("--weights %s: expected %s, one for %s", f.weights, term.Plural(want, "number"), each)
 	}

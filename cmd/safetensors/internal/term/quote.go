@@ -123,6 +123,9 @@ func Shape(dims []int) string {
 // Plural formats a number with its noun: 1 tensor, 2 tensors.
 func Plural(n int, thing string) string { return english.Plural(n, thing, "") }
 
+// Either returns the word for n things: one if n is 1, and otherwise several.
+func Either(n int, one, several string) string { return english.PluralWord(n, one, several) }
+
 // columns returns the number of characters in a line of a terminal, or 80 if it is unknown.
 func columns(stream any) int {
 	if f, ok := stream.(interface{ Fd() uintptr }); ok {
