@@ -17,7 +17,10 @@ import (
 	"testing/fstest"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/checkpoint"
+	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
+	"github.com/gosafetensors/safetensors/torch"
 	"github.com/stretchr/testify/require"
 )
 
@@ -296,6 +299,22 @@ func TestBrokenLink(t *testing.T) {
 		for _, err := range []error{errorOf(Open(filepath.FromSlash(name))), errorOf(Load(filepath.FromSlash(name)))} {
 			require.EqualError(t, err, "safetensors: "+want+" is a link to "+nowhere+", which does not exist")
 			require.ErrorIs(t, err, fs.ErrNotExist)
+		}
+	}
+}
+
+// TestOpenURL: the error for a URL names the package that opens it.
+func TestOpenURL(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for url, want := range map[string]string{
+		"hf://owner/name": "(package hub opens models of a hub)", "https://host/x.safetensors": "(package remote opens files of web servers)",
+		"http://host/x": "(package remote opens files of web servers)", "file://host/x": "", "hf:/owner/name": "",
+	} {
+		for _, open := range []func(string) (*File, error){Open, Load, torch.Open, dcp.Open, checkpoint.Open} {
+			err := errorOf(open(url))
+			require.ErrorContains(t, err, "open "+url+": ")
+			require.ErrorContains(t, err, want)
+			require.Equal(t, want != "", strings.Contains(err.Error(), "(package"), err)
 		}
 	}
 }

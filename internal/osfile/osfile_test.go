@@ -144,7 +144,7 @@ func TestBrokenLinks(t *testing.T) {
 	require.NoError(t, os.Symlink("absent\n", link))
 	require.NoError(t, os.Symlink(dir, good))
 	for name, at := range map[string]string{link: "it", filepath.Join(link, "a", "b"): link} {
-		for _, err := range []error{errorOf(FS{}.Open(name)), errorOf(FS{}.Stat(name)), errorOf(ReadRegular(name, 3))} {
+		for _, err := range []error{errorOf(FS{}.Open(name)), errorOf(FS{}.Stat(name)), errorOf(FS{}.ReadDir(name)), errorOf(ReadRegular(name, 3))} {
 			require.ErrorIs(t, err, fs.ErrNotExist)
 			require.ErrorContains(t, err, name+": "+at+` is a link to "absent\n", which does not exist`)
 		}

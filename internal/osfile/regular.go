@@ -160,8 +160,12 @@ func (FS) Stat(name string) (fs.FileInfo, error) {
 	return info, explain(name, err)
 }
 
-func (FS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-func (FS) ReadLink(name string) (string, error)       { return os.Readlink(name) }
+func (FS) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(name)
+	return entries, explain(name, err)
+}
+
+func (FS) ReadLink(name string) (string, error) { return os.Readlink(name) }
 
 func (FS) Open(name string) (fs.File, error) {
 	f, _, err := OpenRegular(name)
@@ -171,10 +175,20 @@ func (FS) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
+// openers maps the schemes of URLs to the package that opens such a URL, and its purpose.
+var openers = map[string]string{
+	"hf":   "hub opens models of a hub",
+	"http": "remote opens files of web servers", "https": "remote opens files of web servers",
+}
+
 // explain returns err, the error of finding a file of the operating system. If the file does not
-// exist because a link leads nowhere, the error names the link: the file itself, or a folder above it.
+// exist because a link leads nowhere, the error names the link: the file itself, or a folder above it. If name is
+// a URL, the error names the package that opens it.
 func explain(name string, err error) error {
 	missing, ok := err.(*fs.PathError)
+	if scheme, _, isURL := strings.Cut(name, "://"); ok && isURL && openers[scheme] != "" {
+		return &fs.PathError{Op: missing.Op, Path: missing.Path, Err: fmt.Errorf("%w (package %s)", missing.Err, openers[scheme])}
+	}
 	if !ok || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

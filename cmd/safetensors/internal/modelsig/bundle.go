@@ -135,7 +135,9 @@ func (b *Bundle) VerifyChain(trusted []*x509.Certificate, now time.Time) (*Manif
 			err = fmt.Errorf("more than %d bytes", maxCertificate)
 		}
 		if err == nil {
-			c, err = x509.ParseCertificate(der)
+			if c, err = x509.ParseCertificate(der); err != nil {
+				err = unparsed(err)
+			}
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("certificate %d: %w", i, err)

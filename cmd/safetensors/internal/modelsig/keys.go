@@ -14,8 +14,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
+
+// supported is the end of errors about keys that the format does not have.
+const supported = "the format has ECDSA with P-256, P-384 and P-521"
+
+// unparsed returns an error of parsing a key or a certificate. If the key is of a curve or of an algorithm that package
+// x509 does not have, such as secp256k1, the text names those of the format.
+func unparsed(err error) error {
+	if text := err.Error(); strings.Contains(text, "elliptic curve") || strings.Contains(text, "unknown") && strings.Contains(text, "algorithm") { // x509 has no types for these errors
+		return fmt.Errorf("%w: %s", err, supported)
+	}
+	return err
+}
 
 // hashOf returns the hash that Sigstore's registry of algorithms assigns to the curve of a key.
 func hashOf(key *ecdsa.PublicKey) (crypto.Hash, error) {
@@ -27,7 +40,7 @@ func hashOf(key *ecdsa.PublicKey) (crypto.Hash, error) {
 	case elliptic.P521():
 		return crypto.SHA512, nil
 	}
-	return 0, fmt.Errorf("a key of the curve %s: the format has P-256, P-384 and P-521", key.Params().Name)
+	return 0, fmt.Errorf("a key of the curve %s: %s", key.Params().Name, supported)
 }
 
 // ecKey returns key as a public key on an elliptic curve. Any other key is an error, since the
@@ -35,7 +48,7 @@ func hashOf(key *ecdsa.PublicKey) (crypto.Hash, error) {
 func ecKey(key any) (*ecdsa.PublicKey, error) {
 	public, ok := key.(*ecdsa.PublicKey)
 	if !ok {
-		return nil, fmt.Errorf("%s key: the format has ECDSA with P-256, P-384 and P-521", kindOf(key))
+		return nil, fmt.Errorf("%s key: %s", kindOf(key), supported)
 	}
 	_, err := hashOf(public)
 	return public, err
@@ -84,7 +97,7 @@ func ParsePublicKey(text []byte) (*ecdsa.PublicKey, error) {
 	}
 	key, err := x509.ParsePKIXPublicKey(found[0].Bytes)
 	if err != nil {
-		return nil, err
+		return nil, unparsed(err)
 	}
 	return ecKey(key)
 }
@@ -106,7 +119,7 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 		key, err = x509.ParsePKCS8PrivateKey(b.Bytes)
 	}
 	if err != nil {
-		return nil, err
+		return nil, unparsed(err)
 	}
 	private, ok := key.(*ecdsa.PrivateKey)
 	if ok {
@@ -122,7 +135,7 @@ func ParseCertificates(text []byte) (certificates []*x509.Certificate, err error
 	for _, b := range found {
 		c, err := x509.ParseCertificate(b.Bytes)
 		if err != nil {
-			return nil, err
+			return nil, unparsed(err)
 		}
 		certificates = append(certificates, c)
 	}

@@ -89,7 +89,7 @@ func TestRoundTrip(t *testing.T) {
 		b.PublicKey.Hint = "" // as in bundles of before 1.1, which hold the key, or nothing
 		require.ErrorContains(t, errorOf(b.VerifyKey(&newKey(t, curve).PublicKey)), "the signature is not that of the key")
 	}
-	require.ErrorContains(t, errorOf(Sign(model(), newKey(t, elliptic.P224()), nil)), "P-224: the format has P-256, P-384 and P-521")
+	require.ErrorContains(t, errorOf(Sign(model(), newKey(t, elliptic.P224()), nil)), "P-224: the format has ECDSA with P-256, P-384 and P-521")
 	bad := model()
 	bad.Files[1].Name = "../x"
 	require.ErrorContains(t, errorOf(Sign(bad, newKey(t, elliptic.P256()), nil)), "clean path", "what could not be verified is not signed")
@@ -473,6 +473,14 @@ func TestKeys(t *testing.T) {
 	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(short))))), "the curve P-224")
 	require.ErrorContains(t, errorOf(new(Bundle).verify(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "a key of the curve P-256: the format")
 	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key))), "an Ed25519 key: the format has ECDSA")
+	for _, unknown := range []error{
+		errorOf(ParsePublicKey(encode("PUBLIC KEY", withOtherCurve(must(x509.MarshalPKIXPublicKey(&key.PublicKey)))))),
+		errorOf(ParsePrivateKey(encode("PRIVATE KEY", withOtherCurve(must(x509.MarshalPKCS8PrivateKey(key)))))),
+		errorOf(ParsePrivateKey(encode("EC PRIVATE KEY", withOtherCurve(must(x509.MarshalECPrivateKey(key)))))),
+		errorOf(ParseCertificates(encode("CERTIFICATE", withOtherCurve(certify(t, key, nil, nil, func(*x509.Certificate) {}).Raw)))),
+	} {
+		require.ErrorContains(t, unknown, ": the format has ECDSA with P-256, P-384 and P-521")
+	}
 	for _, parse := range []func([]byte) error{
 		func(b []byte) error { _, err := ParsePublicKey(b); return err },
 		func(b []byte) error { _, err := ParsePrivateKey(b); return err },
@@ -482,6 +490,12 @@ func TestKeys(t *testing.T) {
 			require.Error(t, parse([]byte(text)))
 		}
 	}
+}
+
+// withOtherCurve returns DER in which another curve, which package x509 does not have, takes the place of P-256.
+func withOtherCurve(der []byte) []byte {
+	p256 := []byte{0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07}
+	return bytes.Replace(der, p256, append(p256[:9:9], 0x09), 1)
 }
 
 // ed25519Key is a public key of the kind that the format does not have.
