@@ -49,7 +49,7 @@ or, with --part:
    "found": [shards that were there], "complete": true if no shard is missing}
 `+sources, `
 safetensors cp model.safetensors half.safetensors --dtype bf16
-safetensors cp hf://mistralai/Mistral-7B-v0.3 mistral --max-shard-size 5GB --with-files
+safetensors cp hf://mistralai/Mistral-7B-v0.3 mistral --with-files
 safetensors cp part1.safetensors part2.safetensors joined.safetensors
 safetensors cp model.safetensors - --only 'model.layers.0.*' | safetensors ls -
 safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-size 5GB

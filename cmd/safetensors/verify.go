@@ -33,9 +33,9 @@ Its names are relative to SRC, as if sha256sum ran in that folder. If the manife
 files, a file of the model in SRC that is not among them is an error. The files of the
 model are those that hash lists. Other weights in the folder, such as an adapter or
 pytorch_model.bin next to model.safetensors, are printed as NOT IN THE MANIFEST, beside
-the model. In a folder with several models, such as a pipeline, these are also weights in
-any folder below. With a manifest they are no errors, although another program may load
-them; with a signature they are errors.
+the model. In a folder with several models, such as a pipeline, other weights in any
+folder below are printed, too. With a manifest, other weights are not errors, although
+another program may load them; with a signature they are.
 If the manifest lists tensors, a tensor of SRC that is not among them is an error, too.
 The other names of a tied tensor, which the metadata of SRC lists, may be in the manifest.
 When tensors are compared, one that cannot be read is an error unless --only or --except
@@ -51,7 +51,8 @@ also accepts documents that the signature does not mention.
 
 With --hub, local files are compared with the sums that the hub publishes; only sums are
 downloaded. If SRC is hf://OWNER/NAME[@REVISION], the files in the cache of the Python
-tools are compared.
+tools are compared. A download by cp with --max-shard-size or --dtype has new files, which
+the hub does not know.
 
 The exit code is 1 if anything is different, missing or not covered. The page
 doc/integrity.md explains what each of the three proves.
