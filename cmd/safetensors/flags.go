@@ -14,7 +14,8 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// checkFolder returns an error if the folder of a file that a flag names is missing.
+// checkFolder returns an error if the folder of a file that a flag names is missing, or if the file may not be written
+// there: see dest.Replaced.
 func checkFolder(flag, name string) error {
 	_, err := os.Stat(filepath.Dir(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -22,7 +23,8 @@ func checkFolder(flag, name string) error {
 	} else if err != nil {
 		return fmt.Errorf("--%s %s: %w", flag, term.Name(name), err)
 	}
-	return nil
+	_, err = dest.Replaced(name)
+	return err
 }
 
 // openDestination opens the destination of a verb that writes a checkpoint. If ranks is not 0, the

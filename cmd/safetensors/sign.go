@@ -87,7 +87,8 @@ func (c *command) signModel(given string, s signature) error {
 		if s.file, err = signaturePath(name); err != nil {
 			return err
 		}
-	} else if err := checkFolder("out", s.file); err != nil {
+	}
+	if err := checkFolder("out", s.file); err != nil {
 		return err
 	}
 	if err := c.checkOut(name, s); err != nil {
