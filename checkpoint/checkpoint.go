@@ -12,6 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/variant"
@@ -45,6 +46,9 @@ type Opener struct {
 //   - safetensors files without an index
 //   - files of torch.save by the ranks of a job, as [dcp.Open] opens them
 //   - files of torch.save, as [torch.Open] opens them
+//
+// If files of transformers (model, pytorch_model) and of diffusers (diffusion_pytorch_model) are in one directory, Open
+// considers only those of the library that its config.json names, by its class.
 //
 // Tensors are returned as they are stored: quant.Dequantize converts quantised tensors to numbers. Open
 // reads headers, indexes and pickles, but no data of tensors. Close closes the files. The result
@@ -125,11 +129,15 @@ func (o Opener) open(in where, name string) (*safetensors.File, error) {
 		return openFile(in, name)
 	}
 	l, err := list(in.Tree, name)
-	if err == nil && o.Variant != "" {
-		return o.openVariant(in, name, l)
-	}
 	if err != nil {
 		return nil, prefix.OpenError(name, err)
+	}
+	names, err := o.choose(in, name, l)
+	if err != nil {
+		return nil, prefix.OpenError(name, err)
+	}
+	if names != nil {
+		return o.openOnly(in, name, names)
 	}
 	if err := refuseLinks(in.Tree, name, l); err != nil {
 		return nil, err
@@ -282,17 +290,44 @@ func foreignError(l listing) error {
 	return nil
 }
 
-// openVariant opens the files of a variant in a directory.
-func (o Opener) openVariant(in where, dir string, l listing) (*safetensors.File, error) {
-	var names []string
-	for _, name := range l.names {
-		if safetensorsEndings.Of(name) == o.Variant || torchEndings.Of(name) == o.Variant {
-			names = append(names, name)
-		}
+// choose returns those files of a directory that open considers: the files of the variant, if one is selected, and without
+// those that ofLibrary leaves out. It returns nil if open considers all files.
+func (o Opener) choose(in where, dir string, l listing) (names []string, err error) {
+	own, err := ofLibrary(in.Tree, dir, l)
+	if err != nil || o.Variant == "" {
+		return own, err
 	}
-	if len(names) == 0 {
-		return nil, prefix.OpenError(dir, prefix.Absent{Err: fmt.Errorf("no file of the variant %s in it", quoted(o.Variant))})
+	names = l.names
+	if own != nil {
+		names = own
 	}
+	if names = variant.OfVariant(names, o.Variant); names == nil {
+		err = prefix.Absent{Err: fmt.Errorf("no file of the variant %s in it", quoted(o.Variant))}
+	}
+	return names, err
+}
+
+// ofLibrary returns the files of the model that the library of the config.json of a directory opens, with their variants. It
+// returns nil if no file of another library is beside them, or if the config identifies no library. It reads the config only
+// if the names are those of files of two libraries.
+func ofLibrary(in osfile.Tree, dir string, l listing) ([]string, error) {
+	if !l.has(configFile) || l.modes[configFile].IsDir() || variant.OfLibrary(l.names, modelconfig.Diffusers, modelconfig.Transformers) == nil && variant.OfLibrary(l.names, modelconfig.Transformers, modelconfig.Diffusers) == nil {
+		return nil, nil
+	}
+	text, err := readText(in, in.Join(dir, configFile), maxConfig)
+	if err != nil && !errors.Is(err, errTooLong) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var config modelconfig.Library
+	if err != nil || unmarshal(text, &config) != nil {
+		return nil, nil // Check has a finding about such a config
+	}
+	own, others := config.Stems()
+	return variant.OfLibrary(l.names, own, others), nil
+}
+
+// openOnly opens the checkpoint that some of the files in a directory make.
+func (o Opener) openOnly(in where, dir string, names []string) (*safetensors.File, error) {
 	below := in.below(dir)
 	var only fs.FS = onlyFS{below, names}
 	if reader, ok := below.(linkReader); ok {

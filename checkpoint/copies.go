@@ -60,7 +60,7 @@ const maxBeside = 100
 
 // judgeBeside compares files with the checkpoint next to them, which is opened by the name main, and notes a
 // finding if a tensor differs. If whole is true, it also notes a tensor that the files lack. what completes the
-// text "beside MAIN, FILES is …".
+// text "beside MAIN, FILES is …" or "beside MAIN, FILES are …".
 func (d *directory) judgeBeside(where place, files []string, rule Rule, what, main string, whole bool) error {
 	if len(d.findings)-d.first >= maxBeside {
 		return nil
@@ -103,7 +103,11 @@ func (d *directory) judgeBeside(where place, files []string, rule Rule, what, ma
 		for _, name := range files {
 			names = append(names, d.at(name))
 		}
-		d.note(rule, tensor, fmt.Sprintf("beside %s, %s is %s: the tensor %s differs (%s)", quoted(d.at(main)), quotedList(names[1:]), what, quoted(tensor), why), names...)
+		verb := "is"
+		if len(files) > 1 {
+			verb = "are"
+		}
+		d.note(rule, tensor, fmt.Sprintf("beside %s, %s %s %s: the tensor %s differs (%s)", quoted(d.at(main)), quotedList(names[1:]), verb, what, quoted(tensor), why), names...)
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ func deleteOthers(value any, of reflect.Type) {
 			return
 		}
 		var names []string
-		for i := range of.NumField() {
-			names = append(names, of.Field(i).Tag.Get("json"))
+		for _, field := range reflect.VisibleFields(of) {
+			names = append(names, field.Tag.Get("json"))
 		}
 		maps.DeleteFunc(value, func(key string, _ any) bool { return !slices.Contains(names, key) })
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
 
@@ -15,20 +16,17 @@ import (
 type modelConfig struct {
 	text []byte
 
-	Type             string          `json:"model_type"`
-	Class            string          `json:"_class_name"`
-	DiffusersVersion any             `json:"_diffusers_version"`
-	Architectures    []string        `json:"architectures"`
-	DType            any             `json:"dtype"`
-	TorchDType       any             `json:"torch_dtype"`
-	Tie              *bool           `json:"tie_word_embeddings"`
-	Quantization     json.RawMessage `json:"quantization_config"`
-	MLX              json.RawMessage `json:"quantization"`
-	InFeatures       any             `json:"in_features"`
-	OutFeatures      any             `json:"out_features"`
-	Bias             *bool           `json:"bias"`
-	Activation       any             `json:"activation_function"`
-	AutoMap          json.RawMessage `json:"auto_map"`
+	modelconfig.Library
+	DType        any             `json:"dtype"`
+	TorchDType   any             `json:"torch_dtype"`
+	Tie          *bool           `json:"tie_word_embeddings"`
+	Quantization json.RawMessage `json:"quantization_config"`
+	MLX          json.RawMessage `json:"quantization"`
+	InFeatures   any             `json:"in_features"`
+	OutFeatures  any             `json:"out_features"`
+	Bias         *bool           `json:"bias"`
+	Activation   any             `json:"activation_function"`
+	AutoMap      json.RawMessage `json:"auto_map"`
 
 	// Remote reports whether the code of the model is in the repository, and not in transformers.
 	Remote bool `json:"-"`

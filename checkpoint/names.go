@@ -34,7 +34,7 @@ func (d *directory) judgeNames(config *modelConfig) error {
 	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || config.isDense() || d.has(adapterConfigFile)
 	stems := d.stems(config)
 	opened := func(s *set) bool { // whether a library opens the set
-		return slices.Contains(stems, s.stem) && (s.index != "" || s.single != "" && (!s.torch || strings.HasSuffix(s.single, ".bin")))
+		return slices.Contains(stems, s.stem) && openedAs(s) != ""
 	}
 	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, opened) {
 		return nil
@@ -52,12 +52,8 @@ func (d *directory) judgeNames(config *modelConfig) error {
 
 // stems returns the stems in the names of the files that the library of a config opens.
 func (d *directory) stems(config *modelConfig) []string {
-	switch {
-	case config.Remote || d.has(adapterConfigFile) || config.isDense():
-	case config.Class != "" && config.DiffusersVersion != nil && config.Type == "":
-		return []string{"diffusion_pytorch_model"}
-	case len(config.Architectures) > 0 && config.Type != "" && config.Class == "":
-		return []string{"model", "pytorch_model"}
+	if stems, _ := config.Stems(); stems != nil && !config.Remote && !d.has(adapterConfigFile) && !config.isDense() {
+		return stems
 	}
 	return knownStems
 }
@@ -134,24 +130,37 @@ func (d *directory) judgeEmpty() {
 }
 
 // judgeComponent compares the model of transformers with the model of diffusers in the same directory. Each
-// library opens its own.
+// library opens its own. Of the two formats in which a library may find its model, judgeComponent takes the one that the
+// library prefers: judgeTwins compares both.
 func (d *directory) judgeComponent() error {
-	find := func(stem string) *set {
-		i := slices.IndexFunc(d.sets, func(s *set) bool { return s.stem == stem && s.variant == "" && !s.torch && len(s.where) > 0 })
+	find := func(stem string, torch bool) *set {
+		i := slices.IndexFunc(d.sets, func(s *set) bool {
+			return s.stem == stem && s.variant == "" && s.torch == torch && len(s.where) > 0 && openedAs(s) != ""
+		})
 		if i < 0 {
 			return nil
 		}
 		return d.sets[i]
 	}
-	a, b := find("diffusion_pytorch_model"), find("model")
-	if a == nil || b == nil || b.single == "" {
+	a := cmp.Or(find("diffusion_pytorch_model", false), find("diffusion_pytorch_model", true))
+	b := cmp.Or(find("model", false), find("pytorch_model", true))
+	if a == nil || b == nil {
 		return nil
 	}
-	main := a.index
-	if main == "" {
-		main = d.fileOf(a, "")
+	files := []string{openedAs(b)}
+	if b.index != "" {
+		files = append(files, b.listed...)
 	}
-	return d.judgeBeside(a.where, []string{b.single}, Ambiguous, "read by other libraries", path.Base(main), true)
+	return d.judgeBeside(a.where, files, Ambiguous, "read by other libraries", openedAs(a), true)
+}
+
+// openedAs returns the name under which libraries open a set: its index or its single file. It returns "" for shards without
+// an index, and for a file of torch.save that no library opens because of its ending.
+func openedAs(s *set) string {
+	if s.torch && !strings.HasSuffix(s.single, ".bin") {
+		return s.index
+	}
+	return cmp.Or(s.index, s.single)
 }
 
 // moduleDir matches the names of the directories that sentence-transformers gives to modules, which

@@ -24,6 +24,8 @@ func TestOpenKinds(t *testing.T) {
 	torch := torchFile(t, map[string]float32{"torch": 3})
 	other := torchFile(t, map[string]float32{"other": 4})
 	both := index(t, map[string]string{"one": "a.safetensors", "two": "b.safetensors"})
+	const diffusers, transformers = `{"_class_name":"U","_diffusers_version":"0.30.0","big":NaN}`, `{"model_type":"new","architectures":["New"]}`
+	onlyTwo := index(t, map[string]string{"two": "model-00001-of-00001.safetensors"})
 	for name, c := range map[string]struct {
 		files         map[string]string
 		at            string // the file; default: the directory
@@ -49,6 +51,17 @@ func TestOpenKinds(t *testing.T) {
 		"a broken file of ranks":      {map[string]string{"model_rank_0.pt": torch, "model_rank_1.pt": "x"}, "", "", `error: "model_rank_1.pt": not made by torch.save`},
 		"torch_checkpointing":         {map[string]string{"metadata.pkl": "", "model_0.safetensors": one}, "", "", "error: the ranks of a job saved it with the package torch_checkpointing"},
 		"nothing":                     {map[string]string{"README.md": ""}, "", "", "error: "},
+
+		"diffusers, a file":         {map[string]string{"config.json": diffusers, "diffusion_pytorch_model.safetensors": one, "model.safetensors": two}, "", "", "one"},
+		"diffusers, shards beside":  {map[string]string{"config.json": diffusers, "diffusion_pytorch_model.safetensors": one, "model.safetensors.index.json": onlyTwo, "model-00001-of-00001.safetensors": two}, "", "", "one"},
+		"diffusers, an index":       {map[string]string{"config.json": diffusers, "diffusion_pytorch_model.safetensors.index.json": both, "a.safetensors": one, "b.safetensors": two, "model.safetensors": one}, "", "", "one two"},
+		"diffusers, torch.save":     {map[string]string{"config.json": diffusers, "diffusion_pytorch_model.bin": torch, "model.safetensors": two}, "", "", "torch"},
+		"diffusers, a variant":      {map[string]string{"config.json": diffusers, "diffusion_pytorch_model.safetensors": two, "diffusion_pytorch_model.fp16.safetensors": one, "model.fp16.safetensors": two}, "", "fp16", "one"},
+		"diffusers, only a variant": {map[string]string{"config.json": diffusers, "diffusion_pytorch_model.fp16.safetensors": one, "model.safetensors": two}, "", "", "two"},
+		"diffusers, a broken file":  {map[string]string{"config.json": diffusers, "diffusion_pytorch_model.safetensors": "x", "model.safetensors": two}, "", "", "error: diffusion_pytorch_model.safetensors"},
+		"transformers":              {map[string]string{"config.json": transformers, "diffusion_pytorch_model.safetensors": one, "pytorch_model.bin": torch}, "", "", "torch"},
+		"no library":                {map[string]string{"config.json": `{"_class_name":"U"}`, "diffusion_pytorch_model.safetensors": one, "model.safetensors": two}, "", "", "two"},
+		"a broken config":           {map[string]string{"config.json": "{", "diffusion_pytorch_model.safetensors": one, "model.safetensors": two}, "", "", "two"},
 
 		"a variant":               {map[string]string{"model.safetensors": one, "model.fp16.safetensors": two}, "", "fp16", "two"},
 		"shards of a variant":     {map[string]string{"model.safetensors": one, "model.fp16-00001-of-00002.safetensors": one, "model.fp16-00002-of-00002.safetensors": two}, "", "fp16", "one two"},

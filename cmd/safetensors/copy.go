@@ -176,10 +176,29 @@ func (c *command) ready(w *copyJob, to copyTarget) (*dest.Set, error) {
 	if err := c.notPipeline(to); err != nil {
 		return nil, err
 	}
-	if !to.named && (to.whole && w.src.Layout != nil || to.folder != nil && (stemOf(w.src) != format.Stem || w.parameters != 0)) {
-		return c.shardsOf(w, to.folder)
+	if to.folder == nil || to.named {
+		return nil, unoccupied(to.dst, w.force)
 	}
-	return nil, unoccupied(to.dst, w.force)
+	if to.whole && w.src.Layout != nil || stemOf(w.src) != format.Stem || w.parameters != 0 {
+		set, err := c.shardsOf(w, to.folder)
+		if err == nil {
+			err = w.checkLibrary(set, to.folder)
+		}
+		return set, err
+	}
+	return nil, cmp.Or(w.checkLibrary(&dest.Set{}, to.folder), unoccupied(to.dst, w.force))
+}
+
+// checkLibrary returns the error of set.CheckLibrary for a folder that gets the files of w next to the weights.
+func (w *copyJob) checkLibrary(set *dest.Set, folder dest.Shared) (err error) {
+	var config []byte
+	if slices.Contains(w.side, "config.json") {
+		config, err = w.sideFile("config.json")
+	}
+	if err != nil {
+		return err
+	}
+	return set.CheckLibrary(folder, config)
 }
 
 // write writes a job for which ready has returned set.

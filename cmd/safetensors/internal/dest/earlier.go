@@ -12,7 +12,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -150,9 +149,8 @@ func (s *Set) checkOthers(to Shared, there map[string]Stored, replaced []string)
 	if i := slices.IndexFunc(stay, isSafetensorsIndex); main == "" && i >= 0 {
 		main = stay[i]
 	}
-	if main == "" || main == want {
+	if main == "" || main == want || s.byConfig {
 		return nil // without main, checkThere has found no other file
 	}
-	return fmt.Errorf("%s has another model, %s: a reader of the folder would not open %s beside it; write to another folder",
-		term.Name(strings.TrimSuffix(to.PathOf("."), "/")), term.Name(main), term.Name(want))
+	return anotherModel(to, main, want)
 }

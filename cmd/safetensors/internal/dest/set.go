@@ -52,6 +52,9 @@ type Set struct {
 
 	mu   sync.Mutex
 	left record // content of the record in the folder
+	// byConfig is true if the config.json makes a reader of the folder open the model of the Set, and not that of
+	// another library: see CheckLibrary.
+	byConfig bool
 	// records is true if the folder has, or will have, a record, which end must remove.
 	records bool
 }
@@ -230,7 +233,7 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 			return fmt.Errorf("%s exists; --force writes the model beside it", term.Name(to.PathOf(name)))
 		case !s.Force:
 			return checkAbsent(to.PathOf(name), nil)
-		case !single && s.Index == "" && !ours && !slices.Contains(earlier, name):
+		case !single && s.Index == "" && !s.byConfig && !ours && !slices.Contains(earlier, name):
 			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones", term.Name(to.PathOf(name)))
 		}
 	}

@@ -40,7 +40,7 @@ func (o *Opener) openFolder(c *Checkpoint, fsys *storage.FS, name string) (*safe
 	if err != nil {
 		return nil, err
 	}
-	c.Files = fsys.Opened()
+	c.Files = slices.DeleteFunc(slices.Clone(fsys.Opened()), func(f storage.File) bool { return f.Name == "config.json" }) // it names a library, and has no weights
 	if name == "." {
 		if err := o.noteOthers(c, fsys); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -207,8 +207,10 @@ func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
 		name := e.Name()
 		shard, numbered := variant.ParseShard(name)
 		switch {
-		case name == format.IndexFile && !indexed:
+		case name == format.IndexFile && !indexed && opened[format.ModelFile]:
 			how = "; name " + format.IndexFile + " to take them"
+		case name == format.IndexFile && !opened[name] && !models[format.Stem]: // the config names the other library
+			others = append(others, name)
 		case opened[name], !isSafetensors(name), e.IsDir():
 		case numbered && shard.Stem == format.Stem && shard.Variant == "" && opened[format.ModelFile] && !indexed:
 			shards = append(shards, term.Name(name))

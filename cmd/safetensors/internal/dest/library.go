@@ -1,0 +1,55 @@
+package dest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
+	"github.com/gosafetensors/safetensors/internal/pyjson"
+	"github.com/gosafetensors/safetensors/internal/variant"
+)
+
+const configFile = "config.json"
+
+// CheckLibrary returns an error if the folder has a model of another library than the Set writes, and the config.json of the
+// folder names that library, which would then open its own model. config is the config.json that the copy brings, or nil if
+// that of the folder stays. A Set without shards stands for model.safetensors. An adapter has a config of its own, and
+// is not checked.
+func (s *Set) CheckLibrary(to Shared, config []byte) error {
+	files, err := to.Files("", false)
+	if _, found := files[configFile]; err != nil || config == nil && !found || s.model().stem == "adapter_model" {
+		return err
+	}
+	if config == nil {
+		if config, err = to.Read(configFile, MostSmall); err != nil {
+			return ignoreAbsent(err)
+		}
+	}
+	var library modelconfig.Library
+	if json.Unmarshal(pyjson.WithNulls(config), &library) != nil {
+		return nil // it names no library
+	}
+	ours := append(slices.Sorted(maps.Keys(s.Shards)), cmp.Or(s.Index, format.ModelFile))
+	if s.Index == "" && len(s.Shards) > 0 {
+		ours = ours[:1]
+	}
+	own, others := library.Stems()
+	opened := variant.OfLibrary(append(slices.Sorted(maps.Keys(files)), ours...), own, others)
+	if s.byConfig = slices.Contains(opened, ours[len(ours)-1]); s.byConfig || len(opened) == 0 {
+		return nil
+	}
+	return anotherModel(to, cmp.Or(mainOf(slices.Clone(opened)), opened[0]), ours[len(ours)-1]) // without a main file, they are of torch.save
+}
+
+// anotherModel returns the error for a folder whose readers would open the file main, and not the new model, which they would
+// open as file.
+func anotherModel(to Shared, main, file string) error {
+	return fmt.Errorf("%s has another model, %s: a reader of the folder would not open %s beside it; write to another folder",
+		term.Name(strings.TrimSuffix(to.PathOf("."), "/")), term.Name(main), term.Name(file))
+}

@@ -1,0 +1,27 @@
+package modelconfig
+
+// A Library holds the fields of a config.json that identify the library that opens the weights beside it.
+type Library struct {
+	Type             string   `json:"model_type"`
+	Class            string   `json:"_class_name"`
+	DiffusersVersion any      `json:"_diffusers_version"`
+	Architectures    []string `json:"architectures"`
+}
+
+// These are the stems in the names of the files with weights that each library opens.
+var (
+	Diffusers    = []string{"diffusion_pytorch_model"}
+	Transformers = []string{"model", "pytorch_model"}
+)
+
+// Stems returns the stems in the names of the files that the library of the config opens, and the stems in the names of
+// those that the other library opens instead. Both are nil if the fields identify neither diffusers nor transformers.
+func (l Library) Stems() (own, others []string) {
+	switch {
+	case l.Class != "" && l.DiffusersVersion != nil && l.Type == "":
+		return Diffusers, Transformers
+	case len(l.Architectures) > 0 && l.Type != "" && l.Class == "":
+		return Transformers, Diffusers
+	}
+	return nil, nil
+}
