@@ -96,6 +96,7 @@ func (m *modelsCopy) close() {
 // open opens the models. If the folder has a model of its own, only that one is quantised or
 // dequantised: sentence-transformers does not read other modules in quantised form.
 func (m *modelsCopy) open() error {
+	m.c.noteDefaults(m.src, m.dirs)
 	plain, dequantised := false, false // whether models without, and with, quantised tensors were found
 	for _, dir := range m.dirs {
 		flags := *m.f
@@ -103,7 +104,7 @@ func (m *modelsCopy) open() error {
 			flags.targets = nil
 			flags.dequantize, flags.quantize, flags.plain, flags.tie = "", "", 0, false
 		}
-		job, err := m.c.openCopy([]string{modelAt(m.src, dir)}, &flags)
+		job, err := m.c.openCopy([]string{source.ModelAt(m.src, dir)}, &flags)
 		if err != nil {
 			return m.of(dir, err)
 		}
@@ -175,7 +176,7 @@ func (m *modelsCopy) choose() error {
 		}
 		names, renamed = names[n:], renamed[n:]
 		if n == 0 && len(candidates) > 0 {
-			left := storage.Shown(modelAt(m.src, one.dir))
+			left := storage.Shown(source.ModelAt(m.src, one.dir))
 			if one.dir == "." {
 				left += " itself"
 			}
@@ -299,7 +300,7 @@ func (m *modelsCopy) writeOne() (*copied, error) {
 	switch others := belowOf(dirs); {
 	case len(dirs) == 1:
 	case len(dirs) == len(others):
-		return nil, fmt.Errorf("%s has several models (%s), and %s has room for one; name one: cp %s %s", storage.Shown(m.src), variant.List(dirs, 5, term.Name), term.Name(m.dst), storage.Shown(inside(m.src, dirs[0])), term.Name(m.dst))
+		return nil, fmt.Errorf("%s has several models (%s), and %s has room for one; name one: cp %s %s", storage.Shown(m.src), variant.List(dirs, 5, term.Name), term.Name(m.dst), storage.Shown(source.Inside(m.src, dirs[0])), term.Name(m.dst))
 	default: // the folder itself is the first
 		m.c.opener.Note(fmt.Sprintf("the weights in %s are left out: only a folder has room for several models", variant.List(others, 5, term.Name)))
 	}
@@ -385,7 +386,7 @@ func (m *modelsCopy) note(around *copyJob, files []string) {
 // ready locks the folder of a model until unlock is called, and returns an error if the model may
 // not be written there.
 func (m *modelsCopy) ready(one *modelCopy) (unlock func(), err error) {
-	if one.to, err = m.c.openTarget(modelAt(m.dst, one.dir), m.f, 1); err != nil {
+	if one.to, err = m.c.openTarget(source.ModelAt(m.dst, one.dir), m.f, 1); err != nil {
 		return nil, err
 	}
 	unlock = func() {}
@@ -432,7 +433,7 @@ func (m *modelsCopy) leaveBelow(w *copyJob) {
 // them.
 func (m *modelsCopy) leftBehind(around *copyJob) (all []string, err error) {
 	for _, one := range append([]*modelCopy{{dir: ".", job: around}}, m.models...) {
-		names, err := one.job.leftBehind(modelAt(m.dst, one.dir))
+		names, err := one.job.leftBehind(source.ModelAt(m.dst, one.dir))
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/variant"
@@ -94,7 +95,7 @@ func (c *command) notPipeline(to copyTarget) error {
 	if err != nil || len(models) == 0 {
 		return err // a folder without models is opened as one model
 	}
-	shown := func(dir string) string { return storage.Shown(inside(to.name, dir)) }
+	shown := func(dir string) string { return storage.Shown(source.Inside(to.name, dir)) }
 	return fmt.Errorf("%s is a pipeline, and a reader opens only the models in its folders: write to one of these (%s), or to another folder",
 		term.Name(to.name), variant.List(models, 5, shown))
 }

@@ -156,7 +156,7 @@ func TestNamesOfFiles(t *testing.T) {
 	}
 
 	for _, c := range [][3]string{{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"s3://x/y?z=1", "b", "s3://x/y/b?z=1"}, {"s3://x/?z=1", "b", "s3://x/b?z=1"}, {"a?b", "c", "a?b/c"}, {"s3://x", "b", "s3://x/b"}} {
-		require.Equal(t, c[2], inside(c[0], c[1]))
+		require.Equal(t, c[2], source.Inside(c[0], c[1]))
 	}
 	require.True(t, isBelow("a/b", []string{"x", "a"}))
 	require.False(t, isBelow("ab", []string{"a"}))

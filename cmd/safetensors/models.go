@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -29,7 +28,7 @@ func (c *command) oneModel(names []string, takes string) error {
 		if len(below) < len(models) {
 			found, advice = "models in it and below", ", or a file or an index in "+storage.Shown(name)
 		}
-		return fmt.Errorf("%s has %s (%s), and %s: name %s%s", storage.Shown(name), found, variant.List(below, 5, term.Name), takes, storage.Shown(inside(name, below[0])), advice)
+		return fmt.Errorf("%s has %s (%s), and %s: name %s%s", storage.Shown(name), found, variant.List(below, 5, term.Name), takes, storage.Shown(source.Inside(name, below[0])), advice)
 	}
 	return nil
 }
@@ -62,6 +61,7 @@ func (c *command) openAll(name string, open func(name string) (*source.Checkpoin
 func (c *command) modelsOf(name string, open func(name string) (*source.Checkpoint, error)) ([]string, error) {
 	models, failed := c.opener.Models(name)
 	if failed == nil {
+		c.noteDefaults(name, models)
 		return models, nil
 	}
 	src, _, err := c.openValues(name, open)
@@ -75,7 +75,7 @@ func (c *command) modelsOf(name string, open func(name string) (*source.Checkpoi
 func openEach(name string, models []string, open func(name string) (*source.Checkpoint, error)) (*source.Checkpoint, error) {
 	var opened []*source.Checkpoint
 	for _, model := range models {
-		one, err := open(modelAt(name, model))
+		one, err := open(source.ModelAt(name, model))
 		if err != nil {
 			for _, before := range opened {
 				before.Close()
@@ -87,21 +87,15 @@ func openEach(name string, models []string, open func(name string) (*source.Chec
 	return source.Several(name, models, opened), nil
 }
 
-// inside returns the name of a directory within another one. That one may be a URL with a query.
-func inside(name, dir string) string {
-	query := ""
-	if storage.IsURL(name) {
-		if i := strings.IndexByte(name, '?'); i >= 0 {
-			name, query = name[:i], name[i:]
-		}
+// noteDefaults notes the models of a folder that lack the variant of --variant, as Opener.IgnoresVariant reports them.
+func (c *command) noteDefaults(name string, models []string) {
+	without := slices.DeleteFunc(slices.Clone(models), func(m string) bool { return !c.opener.IgnoresVariant(source.ModelAt(name, m)) })
+	have, their := "have", "their"
+	switch len(without) {
+	case 0:
+		return
+	case 1:
+		have, their = "has", "its"
 	}
-	return strings.TrimRight(name, "/") + "/" + dir + query
-}
-
-// modelAt returns the name on the command line of the model in dir of a folder with this name.
-func modelAt(name, dir string) string {
-	if dir == "." {
-		return name
-	}
-	return inside(name, dir)
+	c.opener.Note(fmt.Sprintf("%s: %s %s no file of the variant %q, and %s default files are read", storage.Shown(name), variant.List(without, 5, term.Name), have, c.opener.Variant, their))
 }

@@ -120,7 +120,7 @@ func (c *command) openTensor(name string, given []string) (src *source.Checkpoin
 	}
 	switch {
 	case model != "":
-		src, err = open(inside(name, model))
+		src, err = open(source.Inside(name, model))
 		return src, model + "/", err
 	case len(below) == 0 || len(given) > 0 && models[0] == ".":
 		src, err = open(name)

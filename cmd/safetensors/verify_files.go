@@ -113,7 +113,7 @@ func (c *command) modelFiles(name string, failed error) (files []string, wrong e
 		models = []string{"."}
 	}
 	for _, model := range models {
-		src, err := c.opener.Open(modelAt(name, model))
+		src, err := c.opener.Open(source.ModelAt(name, model))
 		several := new(variant.Several)
 		switch {
 		case err == nil:

@@ -32,7 +32,7 @@ func isTorch(name string) bool { return format.ByName(name) == format.Torch }
 func (o *Opener) openFolder(c *Checkpoint, fsys *storage.FS, name string) (*safetensors.File, error) {
 	skipped := make(map[string]error)
 	var mu sync.Mutex
-	f, err := checkpoint.Opener{Key: o.keyOf(c), Variant: o.Variant, Skip: func(name string, why error) {
+	f, err := checkpoint.Opener{Key: o.keyOf(c), Variant: o.variantOf(c), Skip: func(name string, why error) {
 		mu.Lock()
 		defer mu.Unlock()
 		skipped[name] = why

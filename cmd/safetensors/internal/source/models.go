@@ -12,6 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/hub"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // directory returns the directory to which a name refers, or nil if the name does not refer to a
@@ -67,7 +68,50 @@ func (o *Opener) Models(name string) ([]string, error) {
 	if err != nil {
 		return nil, nil
 	}
-	return models, nil
+	return models, o.ignoreVariant(name, fsys, models)
+}
+
+// ignoreVariant makes Open ignore Variant for those models of a folder that have no file of it, if another model has one.
+// So does diffusers: it opens the default files of components of a pipeline that lack the variant.
+func (o *Opener) ignoreVariant(name string, fsys *storage.FS, models []string) error {
+	if o.Variant == "" || len(models) < 2 {
+		return nil
+	}
+	var without []string
+	for _, model := range models {
+		entries, err := fs.ReadDir(fsys, model)
+		if err != nil {
+			return o.Named(ModelAt(name, model), term.Bare(err))
+		}
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if variant.OfVariant(names, o.Variant) == nil {
+			without = append(without, model)
+		}
+	}
+	for _, model := range without {
+		if len(without) < len(models) {
+			o.plain.Store(ModelAt(name, model), true)
+		}
+	}
+	return nil
+}
+
+// IgnoresVariant reports whether Open ignores Variant for the source with this name: a model without files of it in a
+// folder that was passed to Models, and whose other models have such files.
+func (o *Opener) IgnoresVariant(name string) bool {
+	_, is := o.plain.Load(name)
+	return is
+}
+
+// variantOf returns the variant that is selected in a source.
+func (o *Opener) variantOf(c *Checkpoint) string {
+	if o.IgnoresVariant(c.Name) {
+		return ""
+	}
+	return o.Variant
 }
 
 // FolderOf returns the Folder of the directory to which a name refers.
@@ -89,4 +133,23 @@ func withoutRoot(err error) error {
 		return at.Err
 	}
 	return err
+}
+
+// Inside returns the name of a directory within another one. That one may be a URL with a query.
+func Inside(name, dir string) string {
+	query := ""
+	if storage.IsURL(name) {
+		if i := strings.IndexByte(name, '?'); i >= 0 {
+			name, query = name[:i], name[i:]
+		}
+	}
+	return strings.TrimRight(name, "/") + "/" + dir + query
+}
+
+// ModelAt returns the name on the command line of the model in dir of a folder with this name.
+func ModelAt(name, dir string) string {
+	if dir == "." {
+		return name
+	}
+	return Inside(name, dir)
 }

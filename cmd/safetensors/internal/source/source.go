@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
@@ -40,7 +41,7 @@ type Opener struct {
 	// with all its sources. It also accepts files whose tensors are at the top level.
 	KeyOfSome bool
 
-	// Variant, unless "", selects the files of a variant in folders, such as fp16.
+	// Variant, unless "", selects the files of a variant in folders, such as fp16. IgnoresVariant reports exceptions.
 	Variant string
 
 	// Local refuses sources that are not files of this machine. A repository of the hub is allowed
@@ -53,6 +54,8 @@ type Opener struct {
 	// Note is called with a sentence about each entry that Open leaves out of a source. It may be
 	// nil.
 	Note func(text string)
+
+	plain sync.Map // names of the sources for which IgnoresVariant returns true
 }
 
 // Open opens a source. It calls Note for all entries that are left out.
@@ -187,7 +190,7 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 		c.pins = []storage.Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // the name of the directory is the commit
 		at := filepath.Join(dir, filepath.FromSlash(file))
 		err = o.openLocal(c, at)
-		if err == nil && o.Variant == "" && c.Layout != nil {
+		if err == nil && o.variantOf(c) == "" && c.Layout != nil {
 			o.noteVariant(c)
 		}
 		if err == nil && !o.Local && c.Folder != nil {
@@ -232,7 +235,7 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 		return o.openFile(c, fsys, name)
 	}
 	f, err := o.openFolder(c, fsys, name)
-	if err != nil && name == "." && o.Variant == "" && !storage.IsFault(err) {
+	if err != nil && name == "." && o.variantOf(c) == "" && !storage.IsFault(err) {
 		err = orFiles(cmp.Or(o.Verb, "ls"), c.Name, fsys, err)
 	}
 	if err != nil {
