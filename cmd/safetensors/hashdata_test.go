@@ -31,4 +31,9 @@ func TestHashData(t *testing.T) {
 	npz := t.TempDir() + "/x.npz"
 	succeeds(t, "cp", golden+"c64.safetensors", npz)
 	require.Contains(t, fails(t, 1, "hash", "--data", npz), "not a safetensors file")
+
+	const ranks = "../../dcp/testdata/mesh/"
+	const rank = "shard-00001-model-00001-of-00001.safetensors"
+	require.Contains(t, succeeds(t, "hash", "--data", ranks), strings.Fields(succeeds(t, "hash", "--data", ranks+rank))[0]+"  "+rank+"\n")
+	require.Contains(t, fails(t, 1, "hash", "--data", "../../dcp/testdata/distcp/mesh"), "not a safetensors file")
 }
