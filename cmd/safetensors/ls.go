@@ -156,7 +156,7 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 	}
 	defer src.Close()
 	c.keep(src)
-	names, err := c.selectTensors(src, f.selection, src.Order)
+	names, err := c.selectRead(src, f.selection)
 	if names, err = selected(names, err, false, "show and stats have --dequantize, which shows its numbers", src); err != nil {
 		return nil, err
 	}

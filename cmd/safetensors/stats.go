@@ -64,7 +64,7 @@ func (c *command) describe(name string, only, except []string) error {
 		return err
 	}
 	defer src.Close()
-	names, err := c.selectTensors(src, selection, src.Order)
+	names, err := c.selectRead(src, selection)
 	if names, err = selected(names, err, c.values, showsNumbers, src); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -15,6 +16,21 @@ import (
 // namesOf returns the names of all entries of a source, including those that cannot be read.
 func namesOf(src *source.Checkpoint) []string {
 	return slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused)))
+}
+
+// selectRead returns the tensors of a source that a selection selects, for verbs that leave out the entries that cannot be
+// read. The patterns may match these entries, too, which are the names in notes. If all selected entries cannot be read,
+// selectRead returns an error.
+func (c *command) selectRead(src *source.Checkpoint, selection pattern.Selection) ([]string, error) {
+	all, err := c.selectTensors(src, selection, namesOf(src))
+	if err != nil {
+		return nil, err
+	}
+	names := slices.DeleteFunc(slices.Clone(all), func(name string) bool { _, readable := src.Tensors[name]; return !readable })
+	if len(names) == 0 && !selection.IsZero() {
+		return nil, refusedWith(src, all, "no other tensor is selected")
+	}
+	return names, nil
 }
 
 // unread returns those of the tensors in names that cannot be read, and an error about them, which
