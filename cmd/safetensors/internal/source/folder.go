@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,8 +106,8 @@ func onCommandLine(verb, shown string) string {
 }
 
 // howToName replaces the advice in the error for a folder with several files or models by how to name them on the command
-// line of a verb.
-func howToName(verb, folder string, err error) error {
+// line of a verb. The advice to join files is given only if canJoin returns true for the pattern of a shell that matches them.
+func howToName(verb, folder string, canJoin func(pattern string) bool, err error) error {
 	shown := strings.TrimRight(storage.Shown(folder), "/")
 	advise := func(format string, args ...any) error { return advised{fmt.Sprintf(format, args...), err} }
 	if members := new(variant.Members); errors.As(err, &members) {
@@ -128,13 +129,53 @@ func howToName(verb, folder string, err error) error {
 		shard, _ := variant.ParseShard(several.Names[i])
 		which, files = "those of one model", filepath.Join(folder, shard.Stem+"*-of-"+shard.Count+shard.Ending)
 	}
-	switch files := term.Name(files); verb {
-	case "cp":
+	one, joins := term.Name(filepath.Join(folder, several.Names[0])), canJoin(filepath.Base(files))
+	switch files := term.Name(files); {
+	case verb == "cp" && joins:
 		return advise("%s; to join %s, name them: cp %s NEW", several.Found(), which, files)
-	case "ls", "hash", "check":
-		return advise("%s; name %s: %s %s; or join them: cp %s NEW", several.Found(), which, verb, files, files)
+	case slices.Contains([]string{"ls", "hash", "check"}, verb):
+		text := fmt.Sprintf("%s; name %s: %s %s", several.Found(), which, verb, files)
+		if joins {
+			text += fmt.Sprintf("; or join them: cp %s NEW", files)
+		}
+		return advise("%s", text)
+	case joins:
+		return advise("%s; name one: %s %s; or join %s: cp %s NEW", several.Found(), verb, one, which, files)
 	}
-	return advise("%s; name one: %s %s; or join %s: cp %s NEW", several.Found(), verb, term.Name(filepath.Join(folder, several.Names[0])), which, files)
+	return advise("%s; name one: %s", several.Found(), onCommandLine(verb, one))
+}
+
+// canJoin reports whether cp joins the files of a folder that match a pattern of a shell: no two of them have a tensor
+// of the same name. It returns false if one of them cannot be opened, or if there are so many that reading their headers
+// would take long.
+func canJoin(fsys *storage.FS, pattern string) bool {
+	const most = 100
+	entries, err := fsys.Entries()
+	if err != nil {
+		return false
+	}
+	seen, opened := make(map[string]bool), 0
+	for _, e := range entries {
+		if matches, err := path.Match(pattern, e.Name()); err != nil || !matches || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if opened++; opened > most {
+			return false
+		}
+		f, err := checkpoint.Opener{Skip: func(string, error) {}}.OpenFS(fsys, e.Name())
+		if err != nil {
+			return false
+		}
+		joins := true
+		for name := range f.Tensors() {
+			joins, seen[name] = joins && !seen[name], true
+		}
+		f.Close()
+		if !joins {
+			return false
+		}
+	}
+	return true
 }
 
 // orFiles returns err, the error for a folder without a model. If the folder has files that are sources of their own, such as

@@ -166,12 +166,16 @@ func TestHowToName(t *testing.T) {
 		"; name them: hash dir/*.safetensors; or join them: cp dir/*.safetensors NEW":                                       {"hash", others},
 		"; name one: stats dir/a.safetensors; or join them: cp dir/*.safetensors NEW":                                       {"stats", others},
 	} {
-		err := howToName(c.verb, "dir", &variant.Several{Usual: "model.safetensors", Names: c.names, List: "them"})
+		several := &variant.Several{Usual: "model.safetensors", Names: c.names, List: "them"}
+		err := howToName(c.verb, "dir", func(string) bool { return true }, several)
 		require.True(t, strings.HasSuffix(filepath.ToSlash(err.Error()), want), "%v", err)
+		err = howToName(c.verb, "dir", func(string) bool { return false }, several)
+		require.NotContains(t, err.Error(), "join")
+		require.Contains(t, err.Error(), "; name ")
 	}
 	pipeline := &variant.Members{Err: &fs.PathError{Op: "open", Path: ".", Err: errors.New("no model in it")}, Names: []string{"unet", "vae"}}
-	require.EqualError(t, howToName("show", "dir", pipeline), "no model in it; name one of its models: show dir/unet")
-	require.Equal(t, fs.ErrNotExist, howToName("ls", "dir", fs.ErrNotExist))
+	require.EqualError(t, howToName("show", "dir", nil, pipeline), "no model in it; name one of its models: show dir/unet")
+	require.Equal(t, fs.ErrNotExist, howToName("ls", "dir", nil, fs.ErrNotExist))
 }
 
 // TestDirectoryOfStdin: - is standard input, also beside a folder of that name.
