@@ -65,6 +65,10 @@ func (d *directory) judgeAdapter() error {
 	case adapter == nil:
 		d.note(Missing, "", fmt.Sprintf("%s is missing, which %s describes", quoted(d.at("adapter_model.safetensors")), quoted(d.at(adapterConfigFile))), d.at("adapter_model.safetensors"), d.at(adapterConfigFile))
 		return nil
+	case adapter.single == "" && len(adapter.where) > 0:
+		file, shard := d.at("adapter_model.safetensors"), d.fileOf(adapter, "")
+		d.note(Missing, "", fmt.Sprintf("%s is missing: peft opens an adapter in one file, and %s is a shard", quoted(file), quoted(shard)), file, shard)
+		return nil
 	case model != nil && len(model.where) > 0 && len(adapter.where) > 0:
 		first, second := d.fileOf(model, ""), d.fileOf(adapter, "")
 		d.note(Ambiguous, "", fmt.Sprintf("an adapter, %s with %s, is beside the model %s: some readers put it on the model, others leave it out", quoted(second), quoted(d.at(adapterConfigFile)), quoted(first)), first, second, d.at(adapterConfigFile))

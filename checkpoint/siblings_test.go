@@ -327,6 +327,16 @@ func TestBiasFits(t *testing.T) {
 	require.Contains(t, found[0], `"model.layers.0.a.o.bias" has the shape [3]`)
 }
 
+// TestAdapterInShards: peft opens no shards, with an index or without one.
+func TestAdapterInShards(t *testing.T) {
+	const config, want = `{"peft_type":"LORA","r":2}`, `missing: "x/adapter_model.safetensors" is missing: peft opens an adapter in one file, and "x/adapter_model-00001-of-00001.safetensors" is a shard`
+	one := weights(t, map[string]float32{"base_model.model.q.lora_A.weight": 1})
+	shard := map[string]string{"x/adapter_config.json": config, "x/adapter_model-00001-of-00001.safetensors": one}
+	require.Equal(t, []string{want}, check(t, files(shard)))
+	shard["x/adapter_model.safetensors.index.json"] = index(t, map[string]string{"base_model.model.q.lora_A.weight": "adapter_model-00001-of-00001.safetensors"})
+	require.Equal(t, []string{want}, check(t, files(shard)))
+}
+
 // TestNames: a model under a name that no library opens is a finding, and so is a second one where case
 // does not count.
 func TestNames(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash"
 	"io"
 	"io/fs"
@@ -37,6 +38,9 @@ func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 	case w.maxShardSize != "" || w.src.Layout == nil:
 		maxBytes, _ := term.ParseBytes(w.maxShardSize) // 0 if the flag is not set
 		set.Shards, set.Index = dest.Split(w.tensors, maxBytes, stemOf(w.src))
+		if err := w.wholeAdapter(len(set.Shards)); err != nil {
+			return nil, err
+		}
 	case asItIs && w.src.Layout.Plain:
 		if err := c.copies(w, set, dst); err != nil {
 			return nil, err
@@ -45,6 +49,14 @@ func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 		w.deal(set)
 	}
 	return set, nil
+}
+
+// wholeAdapter returns an error if the job would split an adapter into several shards, which peft does not open.
+func (w *copyJob) wholeAdapter(shards int) error {
+	if stem := stemOf(w.src); stem == adapterStem && shards > 1 {
+		return fmt.Errorf("--max-shard-size %s would split the adapter into %d shards, and peft opens one file, %s.safetensors: leave out the flag", w.maxShardSize, shards, stem)
+	}
+	return nil
 }
 
 // copies adds the files of the source to set, unchanged. It marks files that the destination has
@@ -187,10 +199,13 @@ func nearest(name string, sorted []string) (best string) {
 	return best
 }
 
+// adapterStem is the stem in the names of the files of peft.
+const adapterStem = "adapter_model"
+
 // stemOf returns the stem of the names of new shards. It is the stem that diffusers or peft uses,
 // if the source has such files, and otherwise "model", as with transformers.
 func stemOf(src *source.Checkpoint) string {
-	for _, stem := range []string{"adapter_model", "diffusion_pytorch_model"} {
+	for _, stem := range []string{adapterStem, "diffusion_pytorch_model"} {
 		starts := func(f storage.File) bool {
 			name := path.Base(f.Name)
 			return strings.HasPrefix(name, stem+".") || strings.HasPrefix(name, stem+"-")

@@ -107,6 +107,9 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 	}
 	maxBytes, _ := term.ParseBytes(w.maxShardSize) // never fails, because openDestination has parsed it
 	shards, index := dest.Numbered(safetensors.Split(w.tensors, maxBytes), stemOf(w.src))
+	if err := w.wholeAdapter(len(shards)); err != nil {
+		return parts.Refuse(err)
+	}
 	flags := w.planned()
 	flags["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	all := numbers.Bytes(w.tensors)

@@ -57,6 +57,12 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		bare, _, _ = strings.Cut(name, "?") // the query has options of the store
 	}
 	f := formatOf(bare)
+	if info, err := os.Stat(name); f != nil && err == nil && info.IsDir() {
+		if !KeepsName(name) {
+			return nil, usage("%s is a folder, and DST is a file if it ends in %s: with a slash at its end, it is a folder", term.Name(name), path.Ext(bare))
+		}
+		f = nil
+	}
 	switch {
 	case name == "":
 		return nil, usage("the destination has no name")
@@ -200,7 +206,21 @@ func (s single) Free() error {
 			return fmt.Errorf("create %s: the folder %s does not exist", term.Name(s.name), term.Name(dir))
 		}
 	}
-	return checkAbsent(s.name, err)
+	return checkReplaceable(s.name, err)
+}
+
+// checkReplaceable is like checkAbsent for a local file. If the file cannot be replaced, such as a link to nothing, it returns
+// the reason.
+func checkReplaceable(name string, err error) error {
+	if err == nil {
+		if _, fixed := Replaced(name); fixed != nil {
+			return fixed
+		}
+		if info, statErr := os.Stat(name); statErr == nil && info.IsDir() {
+			return fmt.Errorf("%s is a folder, and no file can replace it", term.Name(name))
+		}
+	}
+	return checkAbsent(name, err)
 }
 
 // checkAbsent returns an error unless err, the result of looking for the file with this name, means

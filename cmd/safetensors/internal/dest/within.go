@@ -57,7 +57,7 @@ type made struct{ single }
 
 func (m made) Free() error {
 	_, err := os.Lstat(m.name)
-	return checkAbsent(m.name, err)
+	return checkReplaceable(m.name, err)
 }
 
 func (m made) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
