@@ -191,7 +191,7 @@ func (w *copyJob) withDType(err error) error {
 	}
 	for from, to := range w.dtypes {
 		if to == lacking.DType && from != to {
-			return fmt.Errorf("%w, to which --dtype converts %v; leave the flag out, or write --dtype f32", err, from)
+			return fmt.Errorf("%w, to which --dtype converts tensors; leave the flag out, or write --dtype f32", err)
 		}
 	}
 	return fmt.Errorf("%w; --dtype %v=F32 converts it", err, lacking.DType)
