@@ -92,7 +92,7 @@ func look[T float32 | float64](numbers []T, t *table) result {
 		d := x - shift
 		sums[i%4] += d
 		squares[i%4] += float64(d * d)
-		t.add(bucketOf(x), 1)
+		t.add(uint32(bucketOf(x)), 1)
 	}
 	if r.n = int64(len(numbers)) - r.nan - r.inf; r.n == 0 {
 		return r
@@ -143,7 +143,7 @@ func (r *result) readCodes(values []float64, counts []count) []count {
 	for i, c := range finite {
 		x := values[c.code]
 		r.squares += float64((x - r.mean) * (x - r.mean) * float64(c.n))
-		finite[i].code = bucketOf(x)
+		finite[i].code = uint32(bucketOf(x))
 	}
 	return finite
 }

@@ -76,7 +76,7 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	workers[0].others.addAll(typical)
 	total := all.summary(workers[0].others.drain())
 	if all.n > 0 {
-		total.Typical = typicalHistogram(typical)
+		total.Typical = typicalHistogram(all.min, all.max, typical)
 	}
 	return summaries, total, nil
 }

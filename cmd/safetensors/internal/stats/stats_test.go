@@ -322,21 +322,137 @@ func TestHistogram(t *testing.T) {
 	require.Equal(t, Histogram{[]numbers.Float{7, 7}, []int64{3}}, s[0].Histogram)
 }
 
+// requireCounts requires that a histogram has the counts that numpy.histogram returns for its edges,
+// and that the edges ascend.
+func requireCounts(t *testing.T, values []float64, h Histogram) {
+	t.Helper()
+	last := len(h.Counts) - 1
+	if last < 0 {
+		return
+	}
+	want := make([]int64, len(h.Counts))
+	for _, x := range values {
+		if math.IsInf(x, 0) || !(float64(h.Edges[0]) <= x && x <= float64(h.Last())) {
+			continue
+		}
+		bin := last
+		for x < float64(h.Edges[bin]) {
+			bin--
+		}
+		want[bin]++
+	}
+	require.Equal(t, want, h.Counts, "%v", h.Edges)
+	for i := 1; i < last; i++ {
+		require.Less(t, h.Edges[i-1], h.Edges[i])
+	}
+}
+
+// requireHistograms requires exact counts in the histograms of a tensor and of a total. The range of
+// the first is that of all finite values, and Typical leaves out at most a thousandth at each end.
+func requireHistograms(t *testing.T, x safetensors.Tensor) {
+	t.Helper()
+	values := must(numbers.Append(nil, x))
+	summaries, total := described(x)
+	requireCounts(t, values, summaries[0].Histogram)
+	requireCounts(t, values, total.Histogram)
+	requireCounts(t, values, total.Typical)
+	want := naive(values)
+	if finite := want.Count - want.NaN - want.Inf; finite > 0 {
+		require.Equal(t, []numbers.Float{want.Min, want.Max}, []numbers.Float{summaries[0].Histogram.Edges[0], summaries[0].Histogram.Last()})
+		for _, n := range total.Typical.Counts {
+			finite -= n
+		}
+		if len(total.Typical.Counts) > 0 {
+			require.LessOrEqual(t, finite, 2*(want.Count/1000))
+		}
+	}
+}
+
+// adversarial returns numbers near the edges that histograms from least to most may have, and special ones.
+func adversarial(least, most float64) []float64 {
+	values := []float64{0, math.Copysign(0, -1), math.NaN(), math.Inf(1), math.Inf(-1), 1e-42, -1e-42, 1e-300, -1e-300}
+	near := func(x float64) {
+		narrow := float32(x)
+		for _, next := range []float32{float32(math.Inf(-1)), float32(math.Inf(1))} {
+			values = append(values, x, math.Nextafter(x, float64(next)), float64(math.Nextafter32(narrow, next)))
+		}
+	}
+	for i := range 4*bins + 1 {
+		share := float64(i) / (4 * bins)
+		x := bucketOf(least*(1-share) + most*share).value()
+		near(x)
+		near(-x)
+	}
+	return slices.DeleteFunc(values, func(x float64) bool { return x-x == 0 && (x < least || x > most) })
+}
+
+// TestHistogramExactly compares the histograms of every dtype with the counts of numpy.histogram, for random bytes
+// and for numbers at the edges and next to them, with equal upper bits.
+func TestHistogramExactly(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	limits := []float64{1, 0x1p-126, 0x1p-140, 0x1p-149, 100, 60_000, math.MaxFloat32, 0x1.fep127, 1e300, math.MaxFloat64}
+	for d := range safetensors.DTypes() {
+		data := make([]byte, 24<<10)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		requireHistograms(t, list(d, data...))
+		for i := range data[:len(data)/8] { // small integers, of both signs
+			clear(data[8*i+1 : 8*i+8])
+			if k := d.Bits() / 8; k > 1 && data[8*i]&1 == 0 {
+				copy(data[8*i+1:8*i+min(k, 8)], "\xff\xff\xff\xff\xff\xff\xff")
+			}
+		}
+		requireHistograms(t, list(d, data...))
+		if !d.IsFloat() {
+			continue
+		}
+		for _, limit := range limits {
+			for _, least := range []float64{-limit, -limit / 3, 0, limit / 2} {
+				values := adversarial(least, limit)
+				for range 3000 {
+					values = append(values, least+rng.Float64()*(limit-least))
+				}
+				x, err := list(safetensors.F64, values...).Convert(d)
+				if err == nil && x.Size() > 0 {
+					requireHistograms(t, must(safetensors.NewTensor(d, x.Shape(), must(safetensors.Append[byte](nil, x)))))
+				}
+			}
+		}
+	}
+	near := make([]float32, 100_000)
+	for i := range near {
+		near[i] = float32(0.004*rng.NormFloat64() - 1)
+	}
+	requireHistograms(t, list(safetensors.F32, near...))
+}
+
+// TestHistogramIntegers compares the histograms of integers near the edges with the counts of numpy.histogram.
+func TestHistogramIntegers(t *testing.T) {
+	for shift := range 63 {
+		most := int64(1)<<shift + 300
+		var values []int64
+		for _, x := range adversarial(-float64(most), float64(most)) {
+			if x-x == 0 && math.Abs(x) < 1<<62 {
+				values = append(values, int64(x), int64(x)-1, int64(x)+1)
+			}
+		}
+		requireHistograms(t, list(safetensors.I64, values...))
+		narrow := make([]int32, len(values))
+		for i, x := range values {
+			narrow[i] = int32(x)
+		}
+		requireHistograms(t, list(safetensors.I32, narrow...))
+	}
+}
+
 // TestHistogramBeyondFloat32: the bins are few there, but each value is in its own.
 func TestHistogramBeyondFloat32(t *testing.T) {
 	values := []float64{-1e300, -9e299, -1e100, -1, 0, 1, 1e100, 9e299, 1e300}
 	s, _ := described(list(safetensors.F64, values...))
 	h := s[0].Histogram
-	want := make([]int64, len(h.Counts))
-	for _, v := range values {
-		bin := len(want) - 1
-		for v < float64(h.Edges[bin]) {
-			bin--
-		}
-		want[bin]++
-	}
-	require.Greater(t, len(want), 1)
-	require.Equal(t, want, h.Counts, "%v", h.Edges)
+	require.Greater(t, len(h.Counts), 1)
+	requireCounts(t, values, h)
 }
 
 // BenchmarkDescribe describes 16 Mi elements, in one tensor and in many small ones.
