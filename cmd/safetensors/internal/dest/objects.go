@@ -97,6 +97,10 @@ func (o objects) WriteShard(name string, s Shard, metadata map[string]string, la
 	return o.b.Write(key, s.Size, calling(last, s.CopyTo))
 }
 
+func (o objects) Start(tensors map[string]safetensors.Tensor, metadata map[string]string) ([]byte, *safetensors.Header, error) {
+	return startOf(tensors, metadata)
+}
+
 func (o objects) Open() (*safetensors.File, error) {
 	return safetensors.OpenFS(o.b, path.Clean(o.folder))
 }

@@ -1,7 +1,9 @@
 package dest
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +53,10 @@ type Shared interface {
 	// the same name. After all bytes are written, WriteShard calls last, if it is not nil. If last
 	// returns an error, there is no new file. metadata is for a file of tensors.
 	WriteShard(name string, s Shard, metadata map[string]string, last func() error) error
+
+	// Start returns the bytes that precede the data in the file that WriteShard writes for tensors,
+	// and the header. It reads no data.
+	Start(tensors map[string]safetensors.Tensor, metadata map[string]string) ([]byte, *safetensors.Header, error)
 
 	// Open opens the checkpoint in the folder.
 	Open() (*safetensors.File, error)
@@ -333,6 +339,33 @@ func (f folder) WriteShard(name string, s Shard, metadata map[string]string, las
 		return osfile.Writing(path, named(path, term.Bare(err), temp))
 	}
 	return nil
+}
+
+func (f folder) Start(tensors map[string]safetensors.Tensor, metadata map[string]string) ([]byte, *safetensors.Header, error) {
+	start, h, err := startOf(tensors, metadata)
+	if err != nil {
+		return nil, nil, err
+	}
+	if gap := -len(start) & (max(f.align, 1) - 1); gap > 0 {
+		start = append(start, bytes.Repeat([]byte(" "), gap)...)
+		binary.LittleEndian.PutUint64(start, uint64(len(start)-prefixSize))
+	}
+	return start, h, nil
+}
+
+// prefixSize is the number of bytes at the start of a safetensors file that hold the length of its header.
+const prefixSize = 8
+
+// startOf returns the start of a file as safetensors.Write writes it, up to its data, and the header.
+func startOf(tensors map[string]safetensors.Tensor, metadata map[string]string) ([]byte, *safetensors.Header, error) {
+	f, err := safetensors.FileOf(tensors, metadata, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	h := f.Header()
+	start, err := h.AppendBinary(nil)
+	return start, h, err
 }
 
 // named returns an error of writing or linking a temporary file as one of the file at path, which gets its content.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/stretchr/testify/require"
 )
 
@@ -35,4 +36,28 @@ func TestNamedOnce(t *testing.T) {
 	require.ErrorAs(t, err, new(*fs.PathError))
 	require.Equal(t, 1, strings.Count(err.Error(), taken), err)
 	require.NotContains(t, err.Error(), ".tmp")
+}
+
+// TestStart compares Start with the start of the file that WriteShard writes, whose header may fit the alignment already.
+func TestStart(t *testing.T) {
+	for kind, to := range folders(t, 0) {
+		for _, align := range []int{0, 1, 8, 16, 128, 512, 1 << 16} {
+			if plain, ok := to.(folder); ok {
+				to = must(Aligned(plain, align)).(Shared)
+			}
+			for n := range 20 {
+				tensors := checkpoint("x", strings.Repeat("y", 16*n+1))
+				metadata := map[string]string{"format": "pt"}
+				require.NoError(t, to.WriteShard("x.safetensors", Shard{Tensors: tensors}, metadata, nil))
+				file := must(to.Read("x.safetensors", 1<<20))
+				start, h, err := to.Start(tensors, metadata)
+				require.NoError(t, err)
+				require.Equal(t, file[:len(file)-int(numbers.Bytes(tensors))], start, "%s, %d", kind, align)
+				require.Equal(t, metadata, h.Metadata)
+				require.Len(t, h.Tensors, 2)
+			}
+		}
+		_, _, err := to.Start(map[string]safetensors.Tensor{"\xff": {}}, nil)
+		require.Error(t, err)
+	}
 }

@@ -101,7 +101,7 @@ func (j *Job) plan() error {
 	j.Plan.Form = planVersion
 	headers := make(map[string]*safetensors.Header)
 	for _, name := range slices.Sorted(maps.Keys(j.Shards)) {
-		s, h, err := shardOf(name, j.Shards[name], j.Metadata)
+		s, h, err := j.shardOf(name, j.Shards[name])
 		if err != nil {
 			return err
 		}

@@ -47,14 +47,8 @@ type Shard struct {
 }
 
 // shardOf describes the file with these tensors. It reads no data.
-func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[string]string) (Shard, *safetensors.Header, error) {
-	f, err := safetensors.FileOf(tensors, metadata, nil)
-	if err != nil {
-		return Shard{}, nil, err
-	}
-	defer f.Close()
-	h := f.Header()
-	start, err := h.AppendBinary(nil)
+func (j *Job) shardOf(name string, tensors map[string]safetensors.Tensor) (Shard, *safetensors.Header, error) {
+	start, h, err := j.To.Start(tensors, j.Metadata)
 	if err != nil {
 		return Shard{}, nil, err
 	}
