@@ -16,8 +16,8 @@ import (
 // descriptor until Close. Do not write to an open file or truncate it; replacing it, as WriteFile
 // does, is safe except on Windows.
 //
-// Errors of the system are wrapped and name the file. The error for a URL names the package that opens it. A file that breaks a rule of the format is
-// a *[FormatError].
+// Errors of the system are wrapped and name the file. The error for a URL names the package that opens
+// it. A file that breaks a rule of the format is a *[FormatError].
 func Open(name string) (*File, error) {
 	return prefix.Added(openCheckpoint(mapped, name))
 }

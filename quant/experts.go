@@ -12,10 +12,10 @@ import (
 // [experts, inputs, 2·hidden], with the gate before up, and down_proj, of the shape [experts, hidden, outputs]. In a
 // quantised checkpoint, each expert has three matrices of its own, each the transpose of a part of these: transformers
 // (class SequentialLlama4TextExperts) and vLLM look for them. Loaders of other models look for the same names in both.
-// These are parts of the names.
+
 const (
-	ofExperts = "feed_forward.experts."
-	gateUp    = "gate_up_proj"
+	ofExperts = "feed_forward.experts." // in the names of all of them
+	gateUp    = "gate_up_proj"          // end of the names in a plain checkpoint
 	downOf    = "down_proj"
 )
 

@@ -14,10 +14,11 @@ import (
 
 // A layerOfExperts has experts that are matrices of their own.
 type layerOfExperts struct {
-	start string // of the names of its weights
+	start string // common start of the names of its weights
 	n     int    // number of experts
 }
 
+// nameOfExpert matches the names of the matrices of an expert. Its groups are the start and the number of the expert.
 var nameOfExpert = lazyregexp.New(`^(.*` + ofExperts + `)([0-9]{1,6})\.(?:gate|up|down)_proj\.weight$`)
 
 // separated returns the layers of a dequantised Llama 4 whose experts become two tensors again: those in which a matrix was
@@ -95,7 +96,12 @@ func stack(tensors map[string]safetensors.Tensor, names []string, n int) (t safe
 // quantised. It removes the names of matrices that are neither stored nor results.
 func (l layerOfExperts) joinLayouts(layouts map[string]Layout, stored map[string]safetensors.Tensor) {
 	names := l.names()
-	of := layouts[names[slices.IndexFunc(names, func(name string) bool { return layouts[name].Bits > 0 })]]
+	var of Layout
+	for _, name := range names {
+		if layouts[name].Bits > of.Bits {
+			of = layouts[name]
+		}
+	}
 	for _, name := range names {
 		if _, ok := stored[name]; ok {
 			layouts[name] = of

@@ -17,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 	"github.com/gosafetensors/safetensors/quant"
 )
@@ -113,9 +114,7 @@ func refuseQuantised(src *source.Checkpoint) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: %w", storage.Shown(one.Name), term.Bare(err))
 		}
-		var config struct {
-			Class string `json:"_class_name"`
-		}
+		var config modelconfig.Library
 		if err == nil && json.Unmarshal(pyjson.WithNulls(text), &config) == nil && config.Class != "" {
 			return notLoaded(fmt.Sprintf("%s is a model of diffusers (%s), which does not load the format of compressed-tensors", storage.Shown(one.Name), term.Name(config.Class)))
 		}

@@ -19,8 +19,8 @@ const configFile = "config.json"
 
 // CheckLibrary returns an error if the folder has a model of another library than the Set writes, and the config.json of the
 // folder names that library, which would then open its own model. config is the config.json that the copy brings, or nil if
-// that of the folder stays. A Set without shards stands for model.safetensors. An adapter has a config of its own, and
-// is not checked.
+// the folder keeps its own. If the Set has no shards, the copy writes model.safetensors. CheckLibrary skips adapters, which
+// have a config of their own.
 func (s *Set) CheckLibrary(to Shared, config []byte) error {
 	files, err := to.Files("", false)
 	if _, found := files[configFile]; err != nil || config == nil && !found || s.model().stem == "adapter_model" {

@@ -1,9 +1,7 @@
 package dest
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -88,8 +86,9 @@ type Stored struct {
 // try is not enough, because a process that only sweeps the folder locks it for a moment.
 const lockTries = 50
 
-// Lock creates the folder if it does not exist. A folder in the cache of a hub is an error. unlock removes the folders that were created since
-// f was made, by Lock or for files below the folder, if they are empty and no other process has locked f.
+// Lock creates the folder if it does not exist. A folder in the cache of a hub is an error. unlock removes
+// the folders that were created since f was made, by Lock or for files below the folder, if they are empty
+// and no other process has locked f.
 func (f folder) Lock(together bool) (unlock func(), err error) {
 	if err := checkCache(f.name); err != nil {
 		return nil, err
@@ -339,33 +338,6 @@ func (f folder) WriteShard(name string, s Shard, metadata map[string]string, las
 		return osfile.Writing(path, named(path, term.Bare(err), temp))
 	}
 	return nil
-}
-
-func (f folder) Start(tensors map[string]safetensors.Tensor, metadata map[string]string) ([]byte, *safetensors.Header, error) {
-	start, h, err := startOf(tensors, metadata)
-	if err != nil {
-		return nil, nil, err
-	}
-	if gap := -len(start) & (max(f.align, 1) - 1); gap > 0 {
-		start = append(start, bytes.Repeat([]byte(" "), gap)...)
-		binary.LittleEndian.PutUint64(start, uint64(len(start)-prefixSize))
-	}
-	return start, h, nil
-}
-
-// prefixSize is the number of bytes at the start of a safetensors file that hold the length of its header.
-const prefixSize = 8
-
-// startOf returns the start of a file as safetensors.Write writes it, up to its data, and the header.
-func startOf(tensors map[string]safetensors.Tensor, metadata map[string]string) ([]byte, *safetensors.Header, error) {
-	f, err := safetensors.FileOf(tensors, metadata, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	h := f.Header()
-	start, err := h.AppendBinary(nil)
-	return start, h, err
 }
 
 // named returns an error of writing or linking a temporary file as one of the file at path, which gets its content.

@@ -146,8 +146,8 @@ func howToName(verb, folder string, canJoin func(pattern string) bool, err error
 }
 
 // canJoin reports whether cp joins the files of a folder that match a pattern of a shell: no two of them have a tensor
-// of the same name. It returns false if one of them cannot be opened, or if there are so many that reading their headers
-// would take long.
+// of the same name. It returns false if one of them cannot be opened. It also returns false for more than 100 files, because
+// reading all headers would take long.
 func canJoin(fsys *storage.FS, pattern string) bool {
 	const most = 100
 	entries, err := fsys.Entries()
