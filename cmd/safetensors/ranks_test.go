@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -41,4 +42,24 @@ func prepareRanks(t *testing.T, dir string) []string {
 		require.NoError(t, os.Rename(filepath.Join(all, e.Name(), "ranks"), filepath.Join(dir, kind, e.Name())))
 	}
 	return nil
+}
+
+// TestRanksOtherNames: the files of ranks give the same other names of tied tensors as a file with their metadata.
+func TestRanksOtherNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tensors := map[string]safetensors.Tensor{"a": counting(t, 4, 2), "b": counting(t, 3)}
+	require.NoError(t, safetensors.WriteFile("tied.safetensors", tensors, map[string]string{"format": "pt", "tied": "a"}))
+	tensors["tied"] = tensors["a"]
+	require.NoError(t, safetensors.WriteFile("both.safetensors", tensors, nil))
+	require.NoError(t, os.WriteFile("sums", []byte(succeeds(t, "hash", "--tensors", "both.safetensors")), 0o666))
+	succeeds(t, "cp", "tied.safetensors", "ranks", "--ranks", "2")
+	for _, name := range []string{"tied.safetensors", "ranks"} {
+		require.Equal(t, "equal\n", succeeds(t, "diff", "both.safetensors", name))
+		require.Contains(t, succeeds(t, "show", name, "tied"), "[6 7]")
+		require.Contains(t, succeeds(t, "verify", "--tensors", name, "sums"), "tied: OK")
+		succeeds(t, "cp", name, "untied.npz", "--force")
+		require.Equal(t, "equal\n", succeeds(t, "diff", "both.safetensors", "untied.npz"))
+		succeeds(t, "cp", name, "renamed.safetensors", "--rename", "s/^/model./", "--force")
+		require.Contains(t, succeeds(t, "meta", "renamed.safetensors"), "model.tied  model.a")
+	}
 }

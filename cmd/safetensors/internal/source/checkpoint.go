@@ -93,10 +93,11 @@ func (c *Checkpoint) take(f *safetensors.File) {
 }
 
 // OfTorch reports whether PyTorch has written the source, or one of several sources, in one of
-// PyTorch's own formats.
+// PyTorch's own formats. The safetensors files of ranks are not in such a format.
 func (c *Checkpoint) OfTorch() bool {
 	return slices.ContainsFunc(c.Sources(), func(one *Checkpoint) bool {
-		return one.Joined || one.Format == format.Torch || one.Layout != nil && !one.Layout.Plain &&
+		ranks := one.Joined && !slices.ContainsFunc(one.Files, func(f storage.File) bool { return isSafetensors(f.Name) })
+		return ranks || one.Format == format.Torch || one.Layout != nil && !one.Layout.Plain &&
 			slices.ContainsFunc(one.Layout.Files, func(f storage.File) bool { return isTorch(f.Name) })
 	})
 }
