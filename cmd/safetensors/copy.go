@@ -176,17 +176,17 @@ func (c *command) ready(w *copyJob, to copyTarget) (*dest.Set, error) {
 	if err := c.notPipeline(to); err != nil {
 		return nil, err
 	}
-	if to.folder == nil || to.named {
+	if to.shards == nil || to.named {
 		return nil, unoccupied(to.dst, w.force)
 	}
 	if to.whole && w.src.Layout != nil || stemOf(w.src) != format.Stem || w.parameters != 0 {
-		set, err := c.shardsOf(w, to.folder)
+		set, err := c.shardsOf(w, to.shards)
 		if err == nil {
-			err = w.checkLibrary(set, to.folder)
+			err = w.checkLibrary(set, to.shards)
 		}
 		return set, err
 	}
-	return nil, cmp.Or(w.checkLibrary(&dest.Set{}, to.folder), unoccupied(to.dst, w.force))
+	return nil, cmp.Or(w.checkLibrary(&dest.Set{}, to.shards), unoccupied(to.dst, w.force))
 }
 
 // checkLibrary returns the error of set.CheckLibrary for a folder that gets the files of w next to the weights.
@@ -211,7 +211,7 @@ func (c *command) write(verb string, w *copyJob, to copyTarget, set *dest.Set) (
 	}
 	stop := c.progress(verb, w.read)
 	if set != nil {
-		err = set.Write(to.folder)
+		err = set.Write(to.shards)
 	} else {
 		err = to.dst.Write(w.tensors, w.metadata, func() error {
 			if err := w.unchanged(); err != nil || to.folder != nil && !to.named || storage.IsURL(to.name) {

@@ -81,8 +81,16 @@ func (f *copyFlags) check() error {
 	case f.quantize != "" && !slices.Contains(slices.Collect(maps.Values(schemes)), f.quantize):
 		return usage("--quantize %s: expected fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8", f.quantize)
 	}
+	for _, name := range notWithRanks {
+		if f.ranks != 0 && f.given.Changed(name) {
+			return usage("--ranks and --%s cannot be combined", name)
+		}
+	}
 	return nil
 }
+
+// notWithRanks are the flags of cp that make no sense for the files of ranks: these have neither shards nor an alignment.
+var notWithRanks = []string{"part", "max-shard-size", "align"}
 
 // requantizes reports whether the copy needs a different quantization_config, or none.
 func (f *copyFlags) requantizes() bool { return f.plain != 0 || f.quantize != "" }

@@ -46,7 +46,7 @@ func (c *command) copyModels(names []string, name string, f *copyFlags) (*copied
 		return nil, err
 	}
 	folder, ok := dst.(dest.Shared)
-	if !ok || f.ranks != 0 {
+	if !ok {
 		return m.writeOne()
 	}
 	if !f.force && isOnto(names[0], name) {
@@ -297,12 +297,16 @@ func (m *modelsCopy) writeOne() (*copied, error) {
 	for i, model := range m.models {
 		dirs[i] = model.dir
 	}
+	room, left, flag := term.Name(m.dst)+" has room for one", "only a folder has room for several models", ""
+	if m.f.ranks != 0 {
+		room, left, flag = "--ranks writes one", "--ranks writes one model", fmt.Sprintf(" --ranks %d", m.f.ranks)
+	}
 	switch others := belowOf(dirs); {
 	case len(dirs) == 1:
 	case len(dirs) == len(others):
-		return nil, fmt.Errorf("%s has several models (%s), and %s has room for one; name one: cp %s %s", storage.Shown(m.src), variant.List(dirs, 5, term.Name), term.Name(m.dst), storage.Shown(source.Inside(m.src, dirs[0])), term.Name(m.dst))
+		return nil, fmt.Errorf("%s has several models (%s), and %s; name one: cp %s %s%s", storage.Shown(m.src), variant.List(dirs, 5, term.Name), room, storage.Shown(source.Inside(m.src, dirs[0])), term.Name(m.dst), flag)
 	default: // the folder itself is the first
-		m.c.opener.Note(fmt.Sprintf("the weights in %s are left out: only a folder has room for several models", variant.List(others, 5, term.Name)))
+		m.c.opener.Note(fmt.Sprintf("the weights in %s are left out: %s", variant.List(others, 5, term.Name), left))
 	}
 	for _, other := range m.models[1:] {
 		other.job.src.Close()
@@ -396,7 +400,7 @@ func (m *modelsCopy) ready(one *modelCopy) (unlock func(), err error) {
 		}
 	}
 	if one.set, err = m.c.ready(one.job, one.to); err == nil && one.set != nil {
-		err = one.set.Check(one.to.folder)
+		err = one.set.Check(one.to.shards)
 	}
 	if err != nil {
 		unlock()

@@ -111,7 +111,7 @@ func hasAdapter(src *source.Checkpoint) bool {
 
 // strayConfigs returns the names of the configs in the folder of the destination that describe how other weights
 // are quantised: those that the copy does not write, and that differ from the configs of the sources.
-func (w *copyJob) strayConfigs(to dest.Shared) (names []string, err error) {
+func (w *copyJob) strayConfigs(to dest.Dir) (names []string, err error) {
 	if to == nil { // DST is a file
 		return nil, nil
 	}
@@ -170,7 +170,7 @@ func quantisationIn(name string, text []byte) string {
 }
 
 // noteStray notes configs that strayConfigs has found.
-func (c *command) noteStray(to dest.Shared, names []string) {
+func (c *command) noteStray(to dest.Dir, names []string) {
 	for _, name := range names {
 		c.opener.Note(fmt.Sprintf("%s stays, and does not belong to the new weights: it describes how the earlier ones were quantised", term.Name(to.PathOf(name))))
 	}

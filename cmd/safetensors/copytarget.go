@@ -35,7 +35,8 @@ func hasNoMetadata(name string) bool {
 type copyTarget struct {
 	name   string // name on the command line
 	dst    dest.Destination
-	folder dest.Shared // the same as dst, or nil if dst is a file
+	folder dest.Dir    // the same as dst, or nil if dst is a file
+	shards dest.Shared // the same as dst, or nil if dst is a file or takes the files of ranks
 	whole  bool        // whether the shards of the source may become the shards of the folder
 	named  bool        // whether the copy is a single file that keeps its name in the folder
 }
@@ -56,8 +57,9 @@ func (c *command) openTarget(name string, f *copyFlags, sources int) (to copyTar
 	if to.dst, err = f.aligned(c.openDestination(name, f.maxShardSize, f.ranks)); err != nil {
 		return to, err
 	}
-	to.folder, _ = to.dst.(dest.Shared)
-	to.whole = to.folder != nil && sources == 1 && f.maxShardSize == "" && f.ranks == 0
+	to.folder, _ = to.dst.(dest.Dir)
+	to.shards, _ = to.dst.(dest.Shared)
+	to.whole = to.shards != nil && sources == 1 && f.maxShardSize == ""
 	if !to.whole {
 		if err := unoccupied(to.dst, f.force); err != nil {
 			return to, err

@@ -40,11 +40,8 @@ func (c *command) openDestination(name, maxShardSize string, ranks int) (dest.De
 			return nil, usage("--max-shard-size: %w", err)
 		}
 	}
-	switch {
-	case ranks == 0:
+	if ranks == 0 {
 		return dest.Parse(c.ctx, name, c.stdout, maxBytes)
-	case maxBytes > 0:
-		return nil, usage("--ranks and --max-shard-size cannot be combined")
 	}
 	return dest.ParseRanks(name, ranks)
 }

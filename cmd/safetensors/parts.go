@@ -37,8 +37,6 @@ func (f *copyFlags) planned(but ...string) map[string][]string {
 
 func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	switch {
-	case f.ranks != 0:
-		return usage("--part and --ranks cannot be combined")
 	case f.maxShardSize == "":
 		return usage("--part needs --max-shard-size, the same for all parts: each part writes some of these shards")
 	case slices.Contains(names, "-"):

@@ -14,7 +14,7 @@ import (
 // sideFilesFree returns an error if a local folder has a file that the job would replace by one with
 // another content, unless --force allows that. What an earlier copy of the same source has written is
 // no obstacle.
-func (w *copyJob) sideFilesFree(folder dest.Shared) error {
+func (w *copyJob) sideFilesFree(folder dest.Dir) error {
 	if folder == nil || w.force || storage.IsURL(folder.PathOf(".")) {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (w *copyJob) sideFile(name string) ([]byte, error) {
 }
 
 // copyFiles writes the files next to the weights.
-func (w *copyJob) copyFiles(folder dest.Shared) error {
+func (w *copyJob) copyFiles(folder dest.Dir) error {
 	for _, name := range w.side {
 		data, err := w.sideFile(name)
 		if err != nil {

@@ -1,9 +1,7 @@
 package dest
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,28 +28,38 @@ func ParseRanks(name string, n int) (Destination, error) {
 	case name == "" || name == "-" || strings.Contains(name, "://") || formatOf(name) != nil:
 		return nil, usage("the files of ranks go into a local folder")
 	}
-	return ranks{folder{name: filepath.Clean(name)}, n}, nil
+	if name = filepath.Clean(name); filepath.Base(name) == "." || filepath.Base(name) == ".." { // Write could not replace it
+		return nil, usage("the files of ranks go into a folder with a name, not %s", name)
+	}
+	return ranks{folder{name: name}, name, n}, nil
 }
 
-// A ranks is a folder with a distributed checkpoint.
+// A ranks is a folder with a distributed checkpoint. It is not a Shared, because its files are written
+// by Write only.
 type ranks struct {
-	folder
-	n int
+	Dir
+	name string
+	n    int
+}
+
+// Free returns an error unless the folder is absent or empty, because readers of a distributed checkpoint
+// take all files in its folder for parts of it.
+func (r ranks) Free() error {
+	entries, err := os.ReadDir(r.name)
+	if err = ignoreAbsent(err); err == nil && len(entries) > 0 {
+		err = fmt.Errorf("%s is not empty, and the files of ranks need a folder of their own: write to another folder", term.Name(r.name))
+	}
+	return err
 }
 
 // Lock locks nothing, because Write writes to another folder, and renames it to this one only if
 // this one is absent or empty. A folder in the cache of a hub is an error.
 func (r ranks) Lock(bool) (unlock func(), err error) { return func() {}, checkCache(r.name) }
 
-// Write writes to another folder, and renames it to this one when it is complete. This folder must
-// be empty, because readers of such a checkpoint take all files in its folder for parts of it.
+// Write writes to another folder, and renames it to this one when it is complete. It returns the error of
+// Free, if there is one.
 func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) (err error) {
-	entries, err := os.ReadDir(r.name)
-	if err = ignoreAbsent(err); err == nil && len(entries) > 0 {
-		err = errors.New("is not empty, and the files of ranks need a folder of their own")
-		err = &fs.PathError{Op: "replace", Path: r.name, Err: err}
-	}
-	if err != nil {
+	if err := r.Free(); err != nil {
 		return err
 	}
 	above, err := osfile.CreateFolders(filepath.Dir(r.name))

@@ -19,8 +19,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// A Shared is a folder that several processes on several machines can fill together.
-type Shared interface {
+// A Dir is a destination that is a folder: it has a place for files next to the weights.
+type Dir interface {
 	Destination
 
 	// Lock prevents other processes from writing to the folder until unlock is called. If another
@@ -40,6 +40,14 @@ type Shared interface {
 
 	// Read returns the first n bytes of a file, or the whole file if it is shorter.
 	Read(name string, n int64) ([]byte, error)
+
+	// PathOf returns the path of a file on this machine, or its URL.
+	PathOf(name string) string
+}
+
+// A Shared is a folder that several processes on several machines can fill together, shard by shard.
+type Shared interface {
+	Dir
 
 	// Create writes a small file. If there is already a file with this name, the error wraps
 	// fs.ErrExist. If several processes create it at the same time, one of them succeeds, and
@@ -65,9 +73,6 @@ type Shared interface {
 	// Sweep removes temporary files of processes that were killed, except the partial files listed
 	// in keep. The caller must have locked the folder, so that no process still writes them.
 	Sweep(keep ...string)
-
-	// PathOf returns the path of a file on this machine, or its URL.
-	PathOf(name string) string
 
 	// AtOnce returns the number of shards that are best written concurrently.
 	AtOnce() int
