@@ -209,11 +209,15 @@ func (c *command) write(verb string, w *copyJob, to copyTarget, set *dest.Set) (
 			return nil, err
 		}
 	}
-	stop := c.progress(verb, w.read)
+	read := w.read
+	if set == nil {
+		read = w.readFor(to.dst)
+	}
+	stop := c.progress(verb, read)
 	if set != nil {
 		err = set.Write(to.shards)
 	} else {
-		err = to.dst.Write(w.tensors, w.metadata, func() error {
+		err = w.save(to.dst, func() error {
 			if err := w.unchanged(); err != nil || to.folder != nil && !to.named || storage.IsURL(to.name) {
 				return err
 			}

@@ -19,6 +19,9 @@ single file keeps its own name in DIR/: if SRC is a folder or several files, or 
 --max-shard-size, DIR/ is the same as DIR. Endings of other files, such as .bin, .txt or
 .safetensors.bak, are refused.
 
+Without a flag that changes it, a single safetensors file is copied byte for byte, and
+compared with the sum that a hub lists for it; --align 8 writes a new file instead.
+
 A file appears complete or not at all; a folder is copied shard by shard, its index last.
 Without --max-shard-size, a folder of shards keeps its shards. DST may be SRC itself,
 with --force; its shards get new names, such as

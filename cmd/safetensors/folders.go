@@ -33,15 +33,17 @@ func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 		AtOnce: 2, Unchanged: w.unchanged, // two, because each shard may hold results of computed tensors
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
-	asItIs := !w.made && len(w.planned("with-files", "variant", "key")) == 0
+	file, whole := w.wholeFile()
 	switch {
+	case whole && w.src.Layout == nil:
+		set.Shards = map[string]dest.Shard{stemOf(w.src) + format.Safetensors.Endings[0]: unchangedShard(file)}
 	case w.maxShardSize != "" || w.src.Layout == nil:
 		maxBytes, _ := term.ParseBytes(w.maxShardSize) // 0 if the flag is not set
 		set.Shards, set.Index = dest.Split(w.tensors, maxBytes, stemOf(w.src))
 		if err := w.wholeAdapter(len(set.Shards)); err != nil {
 			return nil, err
 		}
-	case asItIs && w.src.Layout.Plain:
+	case w.asItIs() && w.src.Layout.Plain:
 		if err := c.copies(w, set, dst); err != nil {
 			return nil, err
 		}
@@ -57,6 +59,48 @@ func (w *copyJob) wholeAdapter(shards int) error {
 		return fmt.Errorf("--max-shard-size %s would split the adapter into %d shards, and peft opens one file, %s.safetensors: leave out the flag", w.maxShardSize, shards, stem)
 	}
 	return nil
+}
+
+// asItIs reports whether no flag changes the tensors of the source, their names or the metadata.
+func (w *copyJob) asItIs() bool {
+	return !w.made && len(w.planned("with-files", "variant", "key")) == 0
+}
+
+// wholeFile returns the file of the source if that is a single safetensors file, and the copy has the
+// same bytes.
+func (w *copyJob) wholeFile() (file storage.File, ok bool) {
+	files := w.src.Files
+	if w.src.Layout != nil {
+		files = w.src.Layout.Files
+	}
+	single := w.src.Format == format.Safetensors || w.src.Layout != nil && w.src.Layout.Plain && w.src.Layout.Index == ""
+	if !w.asItIs() || !single || len(files) != 1 {
+		return storage.File{}, false
+	}
+	return files[0], true
+}
+
+// unchangedShard returns a shard that is a copy of a file.
+func unchangedShard(file storage.File) dest.Shard {
+	return dest.Shard{CopyTo: file.CopyTo, Size: file.Size}
+}
+
+// save writes the copy to a destination: see dest.Destination.
+func (w *copyJob) save(to dest.Destination, last func() error) error {
+	file, whole := w.wholeFile()
+	if copier, ok := dest.CopierTo(to); ok && whole {
+		return copier.Copy(unchangedShard(file), last)
+	}
+	return to.Write(w.tensors, w.metadata, last)
+}
+
+// readFor returns the number of bytes that save reads.
+func (w *copyJob) readFor(to dest.Destination) int64 {
+	file, whole := w.wholeFile()
+	if _, ok := dest.CopierTo(to); ok && whole && file.Size >= 0 {
+		return file.Size
+	}
+	return w.read
 }
 
 // copies adds the files of the source to set, unchanged. It marks files that the destination has

@@ -3,6 +3,7 @@
 package dest
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -24,6 +25,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 func init() { osfile.Instead = "write to - or to s3://BUCKET/KEY" }
@@ -38,6 +40,30 @@ type Destination interface {
 	// returns an error, Write fails. If Write fails, the destination has no new file; only standard
 	// output has the bytes that were written before.
 	Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error
+}
+
+// A Copier is a Destination to which the bytes of a safetensors file can be copied.
+type Copier interface {
+	Destination
+
+	// Copy is like Write, but writes the bytes of s.CopyTo: a file with all tensors of the checkpoint.
+	Copy(s Shard, last func() error) error
+}
+
+// CopierTo returns d as a Copier, or false if d writes files of another format.
+func CopierTo(d Destination) (c Copier, ok bool) {
+	switch d := d.(type) {
+	case single:
+		return d, d.format == format.Safetensors
+	case made:
+		return d, d.format == format.Safetensors
+	case object:
+		return d, d.format == format.Safetensors
+	case ranks:
+		return nil, false
+	}
+	c, ok = d.(Copier)
+	return c, ok
 }
 
 // A UsageError is the error for an invalid destination.
@@ -89,7 +115,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 			return nil, err
 		}
 		if f != nil {
-			return object{b, key, f.Write}, nil
+			return object{b, key, f}, nil
 		}
 		return objects{b, key, maxBytes}, nil
 	case f != nil:
@@ -178,6 +204,8 @@ func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	return calling(last, func(w io.Writer) error { return safetensors.Write(w, tensors, metadata) })(s.w)
 }
 
+func (s stream) Copy(of Shard, last func() error) error { return calling(last, of.CopyTo)(s.w) }
+
 // calling returns a func that calls write, and then last, if it is not nil.
 func calling(last func() error, write func(io.Writer) error) func(io.Writer) error {
 	return func(w io.Writer) error {
@@ -241,6 +269,27 @@ func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string
 		return safetensors.Saver{Align: s.align, Check: last}.WriteFile(name, tensors, metadata)
 	}
 	return WriteFile(s.name, calling(last, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) }))
+}
+
+func (s single) Copy(of Shard, last func() error) error {
+	name, err := Replaced(s.name)
+	if err != nil {
+		return err
+	}
+	return copyFile(name, osfile.Settings{Check: last}, of)
+}
+
+// copyFile writes the bytes of a shard to a new file. It reserves the space for the file first, as
+// safetensors.WriteFile does.
+func copyFile(name string, settings osfile.Settings, of Shard) error {
+	return settings.Save(name, func(a *osfile.Atomic) error {
+		if err := a.Reserve(max(of.Size, 0)); err != nil {
+			return err
+		}
+		const block = 1 << 20
+		w := bufio.NewWriterSize(io.NewOffsetWriter(a, 0), block)
+		return cmp.Or(of.CopyTo(w), w.Flush())
+	})
 }
 
 // WriteFile calls write to write a new file, which gets its name only when it is complete and
@@ -323,21 +372,57 @@ func IsCheckpoint(name string) bool {
 	return strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".safetensors.index.json")
 }
 
-// Write uses WriteShards for the temporary files and the commit. It removes the files of an earlier
-// checkpoint as a Set does, because WriteShards does not recognize all of them by their names.
+// Write uses WriteShards for the temporary files and the commit.
 func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	return f.replace(nil, func() error {
+		return safetensors.Saver{Align: f.align, Check: last}.WriteShards(f.name, tensors, metadata, f.maxBytes)
+	})
+}
+
+// Copy removes what WriteShards would remove: temporary files, and shards with its names that no
+// checkpoint needs. The caller must have locked the folder.
+func (f folder) Copy(s Shard, last func() error) error {
+	f.Sweep()
+	there, err := f.Files("", false)
+	if err != nil {
+		return err
+	}
+	var shards []string
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if _, numbered := variant.ParseShard(name); numbered && modelOf(name) == modelOf(format.ModelFile) {
+			shards = append(shards, name)
+		}
+	}
+	return f.replace(shards, func() error {
+		path, err := f.place(format.ModelFile)
+		if err != nil {
+			return err
+		}
+		return copyFile(path, osfile.Settings{Tag: osfile.SaverTag, Check: last}, s)
+	})
+}
+
+// replace calls save to write a checkpoint, and then removes the files of an earlier checkpoint as a Set
+// does, because WriteShards does not recognize all of them by their names. It also removes those of the
+// files in shards that are no part of another checkpoint.
+func (f folder) replace(shards []string, save func() error) error {
 	s := &Set{}
 	there, err := s.files(f)
 	if err != nil {
 		return err
 	}
-	earlier, stale, _, err := s.before(f, there)
+	earlier, stale, others, err := s.before(f, there)
 	if err != nil {
 		return err
 	}
 	replaced := slices.Concat(earlier, stale)
+	for _, name := range shards {
+		if !slices.Contains(replaced, name) && !slices.Contains(others, name) {
+			replaced = append(replaced, name)
+		}
+	}
 	if err = s.begin(f, replaced, nil, there); err == nil {
-		err = safetensors.Saver{Align: f.align, Check: last}.WriteShards(f.name, tensors, metadata, f.maxBytes)
+		err = save()
 	}
 	var left *osfile.Leftover
 	if errors.As(err, &left) {

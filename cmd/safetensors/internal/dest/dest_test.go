@@ -138,7 +138,7 @@ func TestFolder(t *testing.T) {
 // TestObject fails at every place: the object appears complete or not at all.
 func TestObject(t *testing.T) {
 	dir := t.TempDir()
-	all := map[string]Destination{"bucket": object{startBucket(t, t.Context()), "x", safetensors.Write}}
+	all := map[string]Destination{"bucket": object{startBucket(t, t.Context()), "x", format.Safetensors}}
 	for _, name := range []string{"y.safetensors", "z.npz"} {
 		all[name] = single{name: filepath.Join(dir, name), format: format.ByName(name)}
 	}

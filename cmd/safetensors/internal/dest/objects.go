@@ -13,15 +13,19 @@ import (
 
 // An object is a Destination that is one object in a bucket.
 type object struct {
-	b     *bucket.Bucket
-	key   string
-	write func(io.Writer, map[string]safetensors.Tensor, map[string]string) error
+	b      *bucket.Bucket
+	key    string
+	format *format.Format
 }
 
 func (o object) Free() error { return checkAbsent(o.b.URL(o.key), o.b.Head(o.key)) }
 
 func (o object) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
-	return o.b.Write(o.key, numbers.Bytes(tensors), calling(last, func(w io.Writer) error { return o.write(w, tensors, metadata) }))
+	return o.b.Write(o.key, numbers.Bytes(tensors), calling(last, func(w io.Writer) error { return o.format.Write(w, tensors, metadata) }))
+}
+
+func (o object) Copy(s Shard, last func() error) error {
+	return o.b.Write(o.key, s.Size, calling(last, s.CopyTo))
 }
 
 // An objects is a Destination that is a folder in a bucket.
@@ -44,6 +48,11 @@ func (o objects) Lock(bool) (unlock func(), err error) { return func() {}, nil }
 func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	set := &Set{Metadata: metadata, Force: true, Unchanged: last}
 	set.Shards, set.Index = Split(tensors, o.maxBytes, format.Stem)
+	return set.Write(o)
+}
+
+func (o objects) Copy(s Shard, last func() error) error {
+	set := &Set{Shards: map[string]Shard{format.ModelFile: s}, Force: true, Unchanged: last}
 	return set.Write(o)
 }
 

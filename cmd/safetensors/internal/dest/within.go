@@ -60,6 +60,13 @@ func (m made) Free() error {
 	return checkReplaceable(m.name, err)
 }
 
+func (m made) Copy(s Shard, last func() error) error {
+	if err := osfile.MkdirAll(filepath.Dir(m.name)); err != nil {
+		return err
+	}
+	return m.single.Copy(s, last)
+}
+
 func (m made) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	if err := osfile.MkdirAll(filepath.Dir(m.name)); err != nil {
 		return err
