@@ -328,11 +328,6 @@ func (l *layout) stacks(where place, all bool) map[string]stack {
 	return stacks
 }
 
-// outer returns a prefix without its last component: "model." for "model.encoder.".
-func outer(prefix string) string {
-	return prefix[:strings.LastIndexByte(strings.TrimSuffix(prefix, "."), '.')+1]
-}
-
 // foreign reports whether all layers of a stack lack the same tensor of the layout. In a model with several parts, such a stack
 // belongs to another part, as the resampler of Idefics2 does, or its tensors have other names than usual, as those of
 // the Qwen3-VL in Cosmos3 do.

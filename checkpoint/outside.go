@@ -69,55 +69,6 @@ func (d *directory) noteOutside(s *set, kind, prefix string) {
 	d.note(Missing, tensor, fmt.Sprintf("no %s is stored beside the layers %sin %s, but %s", kind, belowText(prefix), quoted(file), why), file)
 }
 
-// alwaysWeighted matches the names of modules that have a weight if they have a bias. The weights of other modules may be tied
-// to the embedding, as that of the head is, which is proj in XLM.
-var alwaysWeighted = lazyregexp.New(`(?:^|[._])(?:(?i:[a-z]*norm\d?)|ln_\w+|dense|conv\d?|fc\d?|linear_?\d?)\.$`)
-
-// halfNorm returns the bias of a norm next to a stack of layers if that norm has only a weight, although all norms in the
-// layers have both. It returns "" if there is none.
-func halfNorm(names []string) string {
-	type counts struct{ norms, biases int }
-	inLayers := make(map[string]counts) // norms in the layers of all stacks below a path
-	var single []string                 // norms next to stacks that have no bias
-	for _, name := range names {
-		module, is := strings.CutSuffix(name, ".weight")
-		if last := lastPart(module + "."); !is || !strings.Contains(strings.ToLower(last), "norm") && !strings.HasPrefix(last, "ln_") {
-			continue
-		}
-		biased := has(names, module+".bias")
-		if firstNumber(module) < 0 {
-			if !biased && !has(names, module+".running_mean") {
-				single = append(single, module)
-			}
-			continue
-		}
-		above := outer(stackOf(module))
-		c := inLayers[above]
-		if c.norms++; biased {
-			c.biases++
-		}
-		inLayers[above] = c
-	}
-	for _, module := range single {
-		if c := inLayers[outer(module+".")]; c.norms > 3 && c.norms == c.biases {
-			return module + ".bias"
-		}
-	}
-	return ""
-}
-
-// stackOf returns the text before the first number in a name.
-func stackOf(name string) string {
-	at := 0
-	for part := range strings.SplitSeq(name, ".") {
-		if firstNumber(part) >= 0 {
-			break
-		}
-		at += len(part) + 1
-	}
-	return name[:at]
-}
-
 // belowText returns a part of a sentence that names the prefix of a stack, or "" for an empty prefix.
 func belowText(prefix string) string {
 	if prefix == "" {
