@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -109,6 +108,7 @@ func (c *checker) innermost(err error) (name string) {
 	return name
 }
 
+// maxDirs is the largest number of directories that Check judges.
 const maxDirs = 10_000
 
 // tree judges a directory and the directories below it.
@@ -164,103 +164,6 @@ func (c *checker) judge(dir string, l listing) error {
 func isSure(name string) bool {
 	r, ok := variant.RankOf(name)
 	return ok && r.Sure
-}
-
-// members notes the missing parts of a pipeline or of a directory of sentence-transformers.
-func (c *checker) members(dir string, l listing) error {
-	members, err := membersOf(c.in, c.path(dir), l)
-	if err != nil {
-		if !isVerdict(err) {
-			return err
-		}
-		name := modulesFile
-		if l.has(pipelineFile) {
-			name = pipelineFile
-		}
-		var text *textError
-		if errors.As(err, &text) {
-			name, err = text.name, text.err
-		}
-		c.unreadable(path.Join(dir, name), err)
-		return nil
-	}
-	c.judgeLists(dir, l)
-	if err := c.judgeUnnamed(dir, l, members); err != nil {
-		return err
-	}
-	for _, m := range members {
-		if err := c.member(path.Join(dir, m.dir), m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// member notes a part that is missing, or that has no weights or no config although it needs them.
-func (c *checker) member(dir string, m member) error {
-	weights, config := m.needs()
-	if to, is := leaves(c.in, c.root, dir); is {
-		c.unreadable(dir, leavesError(to))
-		return nil
-	}
-	l, err := c.list(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if weights || config != "" {
-			c.note(Missing, "", fmt.Sprintf("the directory %s is missing, which holds the %s", quoted(dir), quoted(m.class)), dir)
-		}
-		return nil
-	case err != nil:
-		return err
-	}
-	if weights && !l.holdsModel() {
-		c.note(Missing, "", fmt.Sprintf("the directory %s of the %s has no weights", quoted(dir), quoted(m.class)), dir)
-	}
-	if config != "" && !l.has(config) && !(m.module == "" && l.has(adapterConfigFile)) {
-		c.note(Missing, "", fmt.Sprintf("%s is missing, which describes the %s", quoted(path.Join(dir, config)), quoted(m.class)), path.Join(dir, config))
-	}
-	return nil
-}
-
-// needs returns whether a part of this class needs weights, and the name of the config that it needs, or "" if
-// it is not known to need one.
-func (m member) needs() (weights bool, config string) {
-	class := m.class[strings.LastIndexByte(m.class, '.')+1:]
-	is := func(endings ...string) bool {
-		return slices.ContainsFunc(endings, func(e string) bool { return strings.HasSuffix(class, e) })
-	}
-	if m.module == "" { // m is a module of sentence-transformers
-		switch {
-		case is("Normalize"), is("StaticEmbedding"):
-			return class == "StaticEmbedding", ""
-		case is("Dense", "LayerNorm", "WeightedLayerPooling"):
-			return true, configFile
-		case is("LSTM"):
-			return true, "lstm_config.json"
-		case is("CNN"):
-			return true, "cnn_config.json"
-		case is("WordEmbeddings"):
-			return true, "wordembedding_config.json"
-		case is("Router"):
-			return false, routerFile
-		case is("Transformer", "CLIPModel"):
-			return true, configFile // member accepts the config of an adapter instead
-		case is("Pooling"):
-			return false, configFile
-		}
-		return false, ""
-	}
-	switch {
-	case is("Scheduler"):
-		return false, schedulerFile
-	case is("Tokenizer", "TokenizerFast", "Processor", "ProcessorFast", "FeatureExtractor", "Normalizer", "Guider"):
-		return false, ""
-	case strings.HasPrefix(class, "Onnx"), strings.HasPrefix(class, "Flax"), strings.HasPrefix(class, "OV"):
-		return false, ""
-	case m.module == "diffusers" || m.module == "transformers":
-		return true, configFile
-	}
-	return is("Model", "SafetyChecker", "Watermarker"), ""
 }
 
 // judge judges each set of a directory, and compares the sets with each other and with the configs.

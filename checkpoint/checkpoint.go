@@ -2,13 +2,9 @@ package checkpoint
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/dcp"
@@ -227,67 +223,8 @@ func lacksMetadata(l listing) bool {
 func safetensorsIn(in where, dir string) (*safetensors.File, error) { return in.openSafetensors(dir) }
 func ranksIn(in where, dir string) (*safetensors.File, error)       { return in.openRanks(dir) }
 
-// isItems reports whether the ranks of a job saved a directory with the package torch_checkpointing.
+// isItems reports whether a directory has the files that the ranks of a job save with the package torch_checkpointing.
 func isItems(l listing) bool { return l.has(itemMetadata) && l.any(itemFile().MatchString) }
-
-// A foreignFormat is a format that this package does not read.
-type foreignFormat struct {
-	match  func(name string) bool // reports whether a file with this name has the format
-	format string                 // name of the format, and a program that reads it, for errors
-}
-
-// foreign lists the foreign formats that are recognized by the name of one file.
-var foreign = []foreignFormat{
-	{func(name string) bool {
-		return strings.Contains(name, "zero_pp_rank_") || strings.HasSuffix(name, "_model_states.pt")
-	}, "DeepSpeed: its zero_to_fp32.py converts the checkpoint to a file of torch.save"},
-	{ending(".gguf"), "GGUF: llama.cpp reads it"},
-	{ending(".nemo"), "NeMo: it is a tar archive, which holds a checkpoint"},
-	{ending(".h5"), "Keras and TensorFlow: from_tf=True of transformers reads it"},
-	{ending(".msgpack"), "Flax: from_flax=True of transformers reads it"},
-	{ending(".onnx"), "ONNX: onnxruntime reads it"},
-	{ending(".npz"), "NumPy: numpy.load reads it"},
-	{func(name string) bool { return name == "_CHECKPOINT_METADATA" || name == "manifest.ocdbt" }, "Orbax of JAX: orbax.checkpoint reads it"},
-	{func(name string) bool { return name == "latest_checkpointed_iteration.txt" }, "Megatron-LM: its tools/checkpoint/convert.py reads it"},
-	{func(name string) bool { return strings.Contains(name, ".data-00000-of-") }, "TensorFlow: tf.train.load_checkpoint reads it"},
-}
-
-func ending(e string) func(string) bool {
-	return func(name string) bool { return strings.HasSuffix(name, e) }
-}
-
-// isCTranslate2 reports whether a file is of CTranslate2, whose converters save a vocabulary beside it.
-func (l listing) isCTranslate2(name string) bool {
-	return name == "model.bin" && l.any(func(other string) bool {
-		stem, ending, _ := strings.Cut(other, ".")
-		return slices.Contains([]string{"vocabulary", "shared_vocabulary", "source_vocabulary", "target_vocabulary"}, stem) && (ending == "txt" || ending == "json")
-	})
-}
-
-// isOpenVINO reports whether a file is of OpenVINO, which saves the graph of the model beside it.
-func (l listing) isOpenVINO(name string) bool {
-	stem, is := strings.CutSuffix(name, ".bin")
-	return is && l.has(stem+".xml")
-}
-
-// foreignError returns the error for a directory that holds a format that this package does not read, or only the state of
-// a training job. It returns nil for other directories.
-func foreignError(l listing) error {
-	switch i := slices.IndexFunc(l.names, variant.IsState); {
-	case l.any(l.isCTranslate2):
-		return errors.New("no .safetensors file in it, and \"model.bin\" is of CTranslate2: ctranslate2 reads it")
-	case l.any(l.isOpenVINO):
-		return fmt.Errorf("no .safetensors file in it, and %s is of OpenVINO: optimum-intel reads it", quoted(l.names[slices.IndexFunc(l.names, l.isOpenVINO)]))
-	case i >= 0 && !l.any(isWeights):
-		return prefix.Absent{Err: fmt.Errorf("only the state of a training job is in it, such as %s, no model", quoted(l.names[i]))}
-	}
-	for _, f := range foreign {
-		if i := slices.IndexFunc(l.names, f.match); i >= 0 {
-			return fmt.Errorf("no .safetensors file in it, and %s is of %s", quoted(l.names[i]), f.format)
-		}
-	}
-	return nil
-}
 
 // openOnly opens the checkpoint that some of the files in a directory make.
 func (o Opener) openOnly(in where, dir string, names []string) (*safetensors.File, error) {
@@ -313,87 +250,4 @@ func under(err error) error {
 		return at.Err
 	}
 	return err
-}
-
-// An onlyFS is a directory that lists only some of its files.
-type onlyFS struct {
-	fs.FS
-	names []string
-}
-
-func (o onlyFS) Stat(name string) (fs.FileInfo, error) { return osfile.StatFS(o.FS, name) }
-
-func (o onlyFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	entries, err := fs.ReadDir(o.FS, name)
-	if name != "." {
-		return entries, err
-	}
-	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !slices.Contains(o.names, e.Name()) }), err
-}
-
-// A subFS presents a directory of a file system as a file system of its own.
-type subFS struct {
-	fsys fs.FS
-	dir  string
-}
-
-func (s subFS) Open(name string) (fs.File, error) { return s.fsys.Open(path.Join(s.dir, name)) }
-func (s subFS) Stat(name string) (fs.FileInfo, error) {
-	return osfile.StatFS(s.fsys, path.Join(s.dir, name))
-}
-func (s subFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	return fs.ReadDir(s.fsys, path.Join(s.dir, name))
-}
-
-// A linkedSubFS is a subFS of a file system with symbolic links.
-type linkedSubFS struct {
-	subFS
-	reader linkReader
-}
-
-func (s linkedSubFS) ReadLink(name string) (string, error) {
-	return s.reader.ReadLink(path.Join(s.dir, name))
-}
-
-// An osDir presents a directory of the operating system as a file system that opens only regular files.
-type osDir string
-
-func (d osDir) in(name string) (string, error) {
-	local, err := filepath.Localize(name)
-	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
-	}
-	return filepath.Join(string(d), local), nil
-}
-
-func (d osDir) Open(name string) (fs.File, error) {
-	at, err := d.in(name)
-	if err != nil {
-		return nil, err
-	}
-	return osfile.FS{}.Open(at)
-}
-
-func (d osDir) Stat(name string) (fs.FileInfo, error) {
-	at, err := d.in(name)
-	if err != nil {
-		return nil, err
-	}
-	return os.Stat(at)
-}
-
-func (d osDir) ReadLink(name string) (string, error) {
-	at, err := d.in(name)
-	if err != nil {
-		return "", err
-	}
-	return os.Readlink(at)
-}
-
-func (d osDir) ReadDir(name string) ([]fs.DirEntry, error) {
-	at, err := d.in(name)
-	if err != nil {
-		return nil, err
-	}
-	return os.ReadDir(at)
 }

@@ -46,6 +46,7 @@ func (c *checker) list(dir string) (listing, error) {
 	return l, err
 }
 
+// note adds a finding. tensor may be "".
 func (c *checker) note(rule Rule, tensor, text string, files ...string) {
 	c.findings = append(c.findings, Finding{Rule: rule, Files: files, Tensor: tensor, Text: text})
 }
@@ -73,15 +74,16 @@ type directory struct {
 	first int // number of findings about other directories, which come first
 }
 
-// incomplete reports whether files of the directory are missing or unreadable. Then tensors that the other files
-// lack prove nothing, since they may be in these files.
+// incomplete reports whether files of the directory are missing or unreadable. Then a tensor that the other
+// files lack may be in one of these, and is not considered missing.
 func (d *directory) incomplete() bool {
 	return slices.ContainsFunc(d.findings[d.first:], func(f Finding) bool { return f.Rule == Missing || f.Rule == Unreadable })
 }
 
+// at returns the name of a file of the directory relative to the root.
 func (d *directory) at(name string) string { return path.Join(d.dir, name) }
 
-// main returns the set that the config describes: the one without a variant, or else the only variant. It returns
+// main returns the set that the config describes: the one without a variant, or otherwise the only variant. It returns
 // nil if there is none.
 func (d *directory) main() *set {
 	var best *set
@@ -118,6 +120,7 @@ func (d *directory) fileOf(s *set, tensor string) string {
 	return first
 }
 
+// info returns the dtype and the shape of a tensor of a set, and whether the set has it.
 func (d *directory) info(s *set, tensor string) (info, bool) {
 	file := s.where[tensor]
 	if file == "" {
@@ -127,6 +130,7 @@ func (d *directory) info(s *set, tensor string) (info, bool) {
 	return i, found
 }
 
+// sortedNames returns the names of the tensors.
 func sortedNames(p place) []string {
 	names := make([]string, 0, len(p))
 	for name := range p {
@@ -192,10 +196,11 @@ type set struct {
 	shards map[variant.Shard][]string // sorted names of shards, by the save to which they belong: see variant.Shard.Set
 
 	listed []string // shards that the index names; nil if there is no index, or if it cannot be read
-	lost   place    // the shards that the index names for tensors, as far as these files are not there
+	lost   place    // tensors that the index places in shards that are not there, and these shards
 	where  place    // the files from which Open takes the tensors
 }
 
+// noteConfig notes that config.json contradicts a tensor of a set. text completes "config.json says …". tensor may be "".
 func (d *directory) noteConfig(s *set, tensor, text string) {
 	d.note(Config, tensor, fmt.Sprintf("%s says %s", quoted(d.at(configFile)), text), d.fileOf(s, tensor), d.at(configFile))
 }

@@ -2,11 +2,9 @@ package checkpoint
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"iter"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -165,127 +163,10 @@ func isText(err error) bool {
 	return errors.As(err, &text) || errors.As(err, &link)
 }
 
-// difference returns the first of these tensors, which both places have, whose shape or numbers differ between the
-// places, and the reason. It returns "" if there is none. It ignores buffers, which models compute, and reads data only
-// of tensors whose dtypes and shapes allow equal numbers.
-func (c *checker) difference(a, b place, names []string) (tensor, why string, err error) {
-	slices.Sort(names)
-	pairs, others := make(map[[2]string][]string), make(map[[2]string][]string)
-	for _, name := range names {
-		if isBuffer(name) {
-			continue
-		}
-		inA, inB := a.find(name), b.find(name)
-		first, second := c.heads[a[inA]].tensors[inA], c.heads[b[inB]].tensors[inB]
-		if !slices.Equal(first.shape, second.shape) || first.dtype != second.dtype && !(isFloat(first.dtype) && isFloat(second.dtype)) {
-			return name, fmt.Sprintf("%v in one, %v in the other", first, second), nil
-		}
-		if key := [2]string{a[inA], b[inB]}; key[0] != key[1] {
-			pairs[key], others[key] = append(pairs[key], inA), append(others[key], inB)
-		}
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
-		differing, err := c.compareFiles(key[0], key[1], pairs[key], others[key], 1)
-		if err != nil {
-			return "", "", err
-		}
-		if len(differing) > 0 {
-			return differing[0], "other numbers", nil
-		}
-	}
-	return "", "", nil
-}
-
-// compareFiles compares tensors of two files: names[i] of the first with others[i] of the second. It returns the
-// names, up to the limit most, of tensors whose numbers differ. It opens each file once.
-func (c *checker) compareFiles(first, second string, names, others []string, most int) (differing []string, err error) {
-	a, closeFirst, err := c.open(first)
-	if err != nil {
-		return nil, err
-	}
-	defer closeFirst()
-	b, closeSecond, err := c.open(second)
-	if err != nil {
-		return nil, err
-	}
-	defer closeSecond()
-	for i, name := range names {
-		x, err := a.Tensor(name)
-		if err != nil {
-			return nil, changed(first, err)
-		}
-		y, err := b.Tensor(others[i])
-		if err != nil {
-			return nil, changed(second, err)
-		}
-		equal, err := equalNumbers(x, y)
-		if err != nil {
-			return nil, err
-		}
-		if !equal {
-			if differing = append(differing, name); len(differing) == most {
-				break
-			}
-		}
-	}
-	return differing, nil
-}
-
-// changed returns the error for a file that has lost a tensor since its header was read.
-func changed(name string, err error) error {
-	return fmt.Errorf("%s has changed while it was checked: %w", quoted(name), err)
-}
-
-// equalNumbers reports whether two tensors have the same numbers, whatever floats they are stored
-// as.
-func equalNumbers(x, y safetensors.Tensor) (bool, error) {
-	if x.DType() != y.DType() {
-		wide := safetensors.F32
-		if x.DType() == safetensors.F64 || y.DType() == safetensors.F64 {
-			wide = safetensors.F64
-		}
-		var err error
-		if x, err = x.Convert(wide); err != nil {
-			return false, err
-		}
-		if y, err = y.Convert(wide); err != nil {
-			return false, err
-		}
-	}
-	return safetensors.Equal(x, y)
-}
-
 func isFloat(d safetensors.DType) bool {
 	switch d {
 	case safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16:
 		return true
 	}
 	return false
-}
-
-// readText reads and parses a text file of the directory. found is false if there is none. It is also false
-// if the file cannot be read or parsed; then readText notes a finding.
-func (d *directory) readText(name string, parse func(text []byte) error) (found bool, err error) {
-	if !d.has(name) || d.modes[name].IsDir() {
-		return false, nil
-	}
-	text, err := readText(d.in, d.path(d.at(name)), maxConfig)
-	if err == nil {
-		if err = parse(text); err == nil {
-			d.judgeKeys(name, text)
-			return true, nil
-		}
-	} else if !isVerdict(err) {
-		return false, err
-	}
-	d.unreadable(d.at(name), err)
-	return false, nil
-}
-
-// judgeKeys notes a key that a config has twice with different values. Python takes the last one, and other programs
-// refuse such a config.
-func (d *directory) judgeKeys(name string, text []byte) {
-	if key := repeatedKey(text); key != "" {
-		d.note(Config, "", fmt.Sprintf("%s has the key %s twice with different values: Python takes the last one, and other programs refuse the file", quoted(d.at(name)), quoted(key)), d.at(name))
-	}
 }

@@ -3,12 +3,60 @@ package checkpoint
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/pyjson"
 )
+
+// readText reads and parses a text file of the directory. found is false if there is none. It is also false
+// if the file cannot be read or parsed; then readText notes a finding.
+func (d *directory) readText(name string, parse func(text []byte) error) (found bool, err error) {
+	if !d.has(name) || d.modes[name].IsDir() {
+		return false, nil
+	}
+	text, err := readText(d.in, d.path(d.at(name)), maxConfig)
+	if err == nil {
+		if err = parse(text); err == nil {
+			d.judgeKeys(name, text)
+			return true, nil
+		}
+	} else if !isVerdict(err) {
+		return false, err
+	}
+	d.unreadable(d.at(name), err)
+	return false, nil
+}
+
+// judgeKeys notes a key that a config has twice with different values. Python takes the last one, and other programs
+// refuse such a config.
+func (d *directory) judgeKeys(name string, text []byte) {
+	if key := repeatedKey(text); key != "" {
+		d.note(Config, "", fmt.Sprintf("%s has the key %s twice with different values: Python takes the last one, and other programs refuse the file", quoted(d.at(name)), quoted(key)), d.at(name))
+	}
+}
+
+// parseJSON parses a text as Python's json does, which also accepts NaN and Infinity, and takes the last value of a key
+// that an object has twice.
+func parseJSON(text []byte, v any) error {
+	text = bytes.TrimSpace(text)
+	switch {
+	case len(text) == 0:
+		return errors.New("the file is empty")
+	case bytes.HasPrefix(text, []byte("version https://git-lfs")):
+		return errors.New("the file is a Git LFS pointer, not JSON: the content was not downloaded (git lfs pull)")
+	case text[0] == '<':
+		return errors.New("the file is a page of HTML or XML, not JSON")
+	}
+	err := unmarshal(text, v)
+	if err != nil {
+		return fmt.Errorf("not the JSON that it should be: %.200s", err.Error())
+	}
+	return nil
+}
 
 // unmarshal is like json.Unmarshal for JSON that Python wrote. If v points to a struct or a slice of structs, a field
 // takes the value of the key with exactly its name. json.Unmarshal ignores case: VOCAB_SIZE would replace vocab_size.

@@ -240,16 +240,6 @@ func (l *layout) partOf(configs []configPart, prefix string) (part configPart, s
 	return part, false
 }
 
-// plain reports whether all tensors are floats or buffers, so that none belongs to a quantised weight.
-func (d *directory) plain(s *set) bool {
-	for name := range s.where {
-		if i, _ := d.info(s, name); !isFloat(i.dtype) && !isBuffer(name) {
-			return false
-		}
-	}
-	return true
-}
-
 // withModules returns the tensors of a quantised model and, for each module that has a part other than a bias, its weight,
 // so that a weight that is stored in parts is not considered missing.
 func withModules(where place) place {
@@ -411,6 +401,3 @@ func (l *layout) unknown(prefix string, have stack, part configPart) string {
 func isSingle(rest string) bool {
 	return isBuffer(rest) || strings.HasSuffix(rest, ".relative_attention_bias.weight") || strings.HasSuffix(rest, ".gamma") || strings.HasSuffix(rest, ".beta")
 }
-
-// oldNames replaces the names that PyTorch uses for the norms of BERT by those that TensorFlow uses.
-var oldNames = strings.NewReplacer("LayerNorm.weight", "LayerNorm.gamma", "LayerNorm.bias", "LayerNorm.beta")

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -180,23 +179,4 @@ func parsePipeline(text []byte) ([]member, error) {
 		members = append(members, member{dir: name, module: *pair[0], class: *pair[1]})
 	}
 	return members, nil
-}
-
-// parseJSON parses a text as Python's json does, which also accepts NaN and Infinity, and takes the last value of a key
-// that an object has twice.
-func parseJSON(text []byte, v any) error {
-	text = bytes.TrimSpace(text)
-	switch {
-	case len(text) == 0:
-		return errors.New("the file is empty")
-	case bytes.HasPrefix(text, []byte("version https://git-lfs")):
-		return errors.New("the file is a Git LFS pointer, not JSON: the content was not downloaded (git lfs pull)")
-	case text[0] == '<':
-		return errors.New("the file is a page of HTML or XML, not JSON")
-	}
-	err := unmarshal(text, v)
-	if err != nil {
-		return fmt.Errorf("not the JSON that it should be: %.200s", err.Error())
-	}
-	return nil
 }

@@ -136,3 +136,13 @@ func (d *directory) lazy(name, file string) (safetensors.Tensor, error) {
 		return err
 	})
 }
+
+// plain reports whether all tensors are floats or buffers, so that none belongs to a quantised weight.
+func (d *directory) plain(s *set) bool {
+	for name := range s.where {
+		if i, _ := d.info(s, name); !isFloat(i.dtype) && !isBuffer(name) {
+			return false
+		}
+	}
+	return true
+}

@@ -8,9 +8,6 @@ import (
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
-// modelStems are the stems under which libraries save models by torch.save.
-var modelStems = []string{"pytorch_model", "adapter_model", "diffusion_pytorch_model"}
-
 // findSets groups the files of the directory into sets. If there are several sets, it leaves out files of
 // torch.save that are not models, such as the states of optimizers. Files of torch.save with other endings than .bin,
 // which no library opens, count only if there are no other weights.
@@ -42,6 +39,9 @@ func (d *directory) findSets() {
 	})
 }
 
+// modelStems are the stems under which libraries save models by torch.save.
+var modelStems = []string{"pytorch_model", "adapter_model", "diffusion_pytorch_model"}
+
 // parts splits the name of a file with weights into the stem, the variant, which it returns as of, and for a
 // shard, the parts of the name that number it.
 func parts(name string, torch bool) (stem, of string, shard variant.Shard, isIndex bool) {
@@ -68,6 +68,7 @@ func parts(name string, torch bool) (stem, of string, shard variant.Shard, isInd
 	return stem, of, variant.Shard{}, isIndex
 }
 
+// set returns the set with this stem, variant and format. It adds the set to the directory if there is none.
 func (d *directory) set(stem, of string, torch bool) *set {
 	for _, s := range d.sets {
 		if s.stem == stem && s.variant == of && s.torch == torch {
@@ -77,6 +78,18 @@ func (d *directory) set(stem, of string, torch bool) *set {
 	s := &set{stem: stem, variant: of, torch: torch, shards: make(map[variant.Shard][]string), where: make(place)}
 	d.sets = append(d.sets, s)
 	return s
+}
+
+// twin returns the set of the other format, safetensors or torch.save, that stores the same checkpoint
+// according to its name, or nil if there is none.
+func (d *directory) twin(s *set) *set {
+	stem := strings.TrimPrefix(s.stem, "pytorch_")
+	for _, other := range d.sets {
+		if other.torch != s.torch && other.variant == s.variant && strings.TrimPrefix(other.stem, "pytorch_") == stem {
+			return other
+		}
+	}
+	return nil
 }
 
 // unlisted returns the files of a set that its index does not name, grouped: the single file, then the shards of

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
 )
@@ -29,38 +28,6 @@ func (d *directory) judgeTying(config *modelConfig, s *set) error {
 		return nil
 	}
 	return nil
-}
-
-// alike reports whether two tensors of a set have the same shape, and the same numbers after those of the wider one are
-// rounded to the dtype of the narrower one. Only floats are rounded.
-func (d *directory) alike(s *set, a, b string) (bool, error) {
-	x, _ := d.info(s, a)
-	y, _ := d.info(s, b)
-	if !slices.Equal(x.shape, y.shape) || x.dtype != y.dtype && !(isFloat(x.dtype) && isFloat(y.dtype)) {
-		return false, nil
-	}
-	var both [2]safetensors.Tensor
-	for i, name := range []string{a, b} {
-		f, done, err := d.open(s.where[name])
-		if err != nil {
-			return false, err
-		}
-		defer done()
-		if both[i], err = f.Tensor(name); err != nil {
-			return false, changed(s.where[name], err)
-		}
-	}
-	wide, narrow := both[0], both[1]
-	if wide.DType().Bits() < narrow.DType().Bits() {
-		wide, narrow = narrow, wide
-	}
-	if wide.DType().Bits() > narrow.DType().Bits() {
-		var err error
-		if wide, err = wide.Convert(narrow.DType()); err != nil {
-			return false, err
-		}
-	}
-	return equalNumbers(wide, narrow)
 }
 
 // A tying names a tensor that programs replace by another one, the source, if the config ties them.
@@ -138,8 +105,8 @@ func (d *directory) tiedPairs(config *modelConfig, s *set) (pairs []tying) {
 	return pairs
 }
 
-// forwarded are the model types whose tie_word_embeddings is true if it is true in the config of their language model.
-// For the other types it has no effect there if the config itself has that field.
+// forwarded are the model types that tie the head if the config of their language model has tie_word_embeddings as true, even
+// if the config itself has it as false. For the other types, the config itself decides if it has that field.
 var forwarded = []string{
 	"fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl",
 	"paddleocr_vl", "qwen2_5_vl", "qwen2_vl", "shieldgemma2", "vibevoice", "video_llama_3",
@@ -239,6 +206,7 @@ var otherEmbeddings = []string{
 	"electra.embeddings.word_embeddings.weight", "mpnet.embeddings.word_embeddings.weight", "model.embeddings.tok_embeddings.weight", "backbone.embeddings.weight",
 }
 
+// embeddingOf returns the first of these names that is the name of a matrix of floats in a set, with its dtype and shape.
 func (d *directory) embeddingOf(s *set, names []string) (name string, i info, found bool) {
 	for _, name := range names {
 		if i, found := d.info(s, name); found && len(i.shape) == 2 && isFloat(i.dtype) {
