@@ -70,7 +70,8 @@ func roundedFrom(d DType) (types []string) {
 }
 
 // NewTensorAt returns a tensor whose elements r holds from offset 0 on, row-major and
-// little-endian. They are read on demand, as by NewFile.
+// little-endian. They are read on demand, as by NewFile. If r has a method Name() string, as an
+// *os.File has, errors of reading contain this name.
 func NewTensorAt(dtype DType, shape []int, r io.ReaderAt) (Tensor, error) {
 	size, broken := checkShape(dtype, shape)
 	if broken != "" {

@@ -66,10 +66,14 @@ type source struct {
 	release func() error // unmaps or closes the file; nil if there is nothing to do
 }
 
-// newReaderSource returns the source of a data buffer that starts at offset base in r.
+// newReaderSource returns the source of a data buffer that starts at offset base in r. If r reports the name of
+// a file, the source has this name.
 func newReaderSource(r io.ReaderAt, base int64) *source {
 	s := &source{r: r, base: base}
 	s.ranges, _ = r.(RangeReader)
+	if name := osfile.NameOf(r); name != "" {
+		s.setName(name)
+	}
 	return s
 }
 
@@ -195,7 +199,11 @@ func (s *source) readAt(dst []byte, off int64) error {
 		}
 	}
 	if err := readFull(s.r, dst, s.base+off); err != nil {
-		return fmt.Errorf("reading %d bytes at byte %d of the file: %w", len(dst), s.base+off, err)
+		where := "the file"
+		if s.table == nil { // the reader of NewTensorAt may unpack a part of a file
+			where = "the data"
+		}
+		return fmt.Errorf("reading %s at byte %d of %s: %w", countText(int64(len(dst)), "byte"), s.base+off, where, bare(err))
 	}
 	return nil
 }

@@ -108,9 +108,11 @@ func TestReaderFaults(t *testing.T) {
 		is   error
 		want string
 	}{
-		{"it ends early", bytes.NewReader(make([]byte, 10)), io.ErrUnexpectedEOF, "reading 16 bytes at byte 0 of the file: unexpected EOF"},
+		{"it ends early", bytes.NewReader(make([]byte, 10)), io.ErrUnexpectedEOF, "reading 16 bytes at byte 0 of the data: unexpected EOF"},
 		{"it fails", &failingReader{ReaderAt: bytes.NewReader(make([]byte, 16))}, errReader, "reading 16 bytes at byte 0"},
 		{"it lies about n", readerAtFunc(func(p []byte, _ int64) (int, error) { return len(p) + 1, nil }), nil, "read 17 of 16 bytes"},
+		{"it has a name", namedReader{bytes.NewReader(nil)}, io.ErrUnexpectedEOF, "safetensors: weights.npz: reading 16 bytes at byte 0 of the data: unexpected EOF"},
+		{"it is a tensor", must(NewTensorAt(U32, []int{4}, namedReader{bytes.NewReader(nil)})), io.ErrUnexpectedEOF, "of the data: weights.npz: reading 16 bytes"},
 		{"it returns a negative n", readerAtFunc(func(p []byte, _ int64) (int, error) { return -1, nil }), nil, "read -1 of 16 bytes"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -122,6 +124,11 @@ func TestReaderFaults(t *testing.T) {
 		})
 	}
 }
+
+// A namedReader has the name of a file, as an *os.File has.
+type namedReader struct{ io.ReaderAt }
+
+func (namedReader) Name() string { return "weights.npz" }
 
 // TestPartsOfTwo joins the first half of one tensor with the second half of another:
 // where they are says nothing about what they are of.

@@ -228,7 +228,7 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 	if s.length == t.Size() { // the chunk is in a safetensors file, since a file of torch.save would be longer
 		open = in.saved(name, s.offset)
 	}
-	if t, err = safetensors.NewTensorAt(dtype, sizes, openChunk(open, place, dtype, sizes)); err != nil {
+	if t, err = safetensors.NewTensorAt(dtype, sizes, osfile.NamedReader{ReaderAt: openChunk(open, place, dtype, sizes), File: in.Name()}); err != nil {
 		return t, broken(name, "%v", prefix.Strip(err))
 	}
 	// torch.save stores every element of a chunk once. Chunks must not share bytes: each is opened

@@ -36,6 +36,7 @@ type file struct {
 	files *files
 	path  string
 	info  fs.FileInfo // size and time of the file when it was first opened
+	name  string      // name that the file reports, or else path
 
 	models map[int64]func() (*safetensors.File, error) // the safetensors files in it, by offset
 
@@ -122,6 +123,9 @@ func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
+// Name returns the name of the file for errors. The file must have been opened once.
+func (f *file) Name() string { return f.name }
+
 // read calls the func do with the open file, which it opens if necessary.
 func (f *file) read(do func(io.ReaderAt) error) (err error) {
 	open, err := f.acquire()
@@ -183,7 +187,7 @@ func (f *file) openNow() (fs.File, error) {
 	case !ok:
 		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("is not a file that can be read by offset")}
 	case f.info == nil:
-		f.info = info
+		f.info, f.name = info, cmp.Or(osfile.NameOf(opened), f.path)
 	case f.info.Size() != info.Size() || !f.info.ModTime().Equal(info.ModTime()):
 		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("has changed since it was first opened")}
 	}

@@ -19,12 +19,12 @@ import (
 // A watched reader records an error of reading the file, so that it is not reported as an error in
 // the bytes of the file.
 type watched struct {
-	io.ReaderAt
+	*file
 	err atomic.Pointer[error]
 }
 
 func (w *watched) ReadAt(p []byte, off int64) (int, error) {
-	n, err := w.ReaderAt.ReadAt(p, off)
+	n, err := w.file.ReadAt(p, off)
 	if err != nil && err != io.EOF {
 		w.err.Store(&err)
 	}
@@ -33,7 +33,7 @@ func (w *watched) ReadAt(p []byte, off int64) (int, error) {
 
 // read reads the file of the i-th rank. It keeps only the pieces, which read the file on demand.
 func (j *rankJob) read(i int, file *file) error {
-	w := &watched{ReaderAt: file}
+	w := &watched{file: file}
 	opened, err := rankfile.Open(w, file.info.Size(), j.key)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -163,8 +164,9 @@ type source struct {
 }
 
 // tensor returns the elements of a storage as a tensor of one dimension. Zeros extend it, because
-// the last row of a view may reach beyond the end of the storage: see padding.
-func (s source) tensor(e element) (safetensors.Tensor, error) {
+// the last row of a view may reach beyond the end of the storage: see padding. Errors of reading contain the
+// name of the file, unless it is "".
+func (s source) tensor(e element, name string) (safetensors.Tensor, error) {
 	n := s.size / int64(e.Width)
 	dtype := e.dtype
 	if dtype == safetensors.F4 {
@@ -177,7 +179,7 @@ func (s source) tensor(e element) (safetensors.Tensor, error) {
 	if s.bigEndian && e.Number > 1 {
 		s.r = mem.Swapped{R: s.r, Size: e.Number}
 	}
-	return safetensors.NewTensorAt(dtype, shape, padded{s.r, n * int64(e.Width)})
+	return safetensors.NewTensorAt(dtype, shape, osfile.NamedReader{ReaderAt: padded{s.r, n * int64(e.Width)}, File: name})
 }
 
 // A padded reader reads size bytes of r, and then zeros.

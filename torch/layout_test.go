@@ -76,7 +76,7 @@ func TestAgainstSlow(t *testing.T) {
 			"reader":     {r: bytes.NewReader(data), size: int64(len(data))},
 			"big-endian": {r: bytes.NewReader(swapped), size: int64(len(data)), bigEndian: true},
 		} {
-			all := must(s.tensor(e))
+			all := must(s.tensor(e, ""))
 			require.NoError(t, l.check(int64(n), e.Width))
 			x := must(l.view(all))
 			got := must(safetensors.Append[byte](nil, x))
@@ -140,13 +140,13 @@ func TestWindow(t *testing.T) {
 	e, _ := elementOf(torchtype.Of("float32"))
 	for _, bigEndian := range []bool{false, true} {
 		v := &virtual{size: 1 << 20}
-		all := must(source{r: v, size: v.size, bigEndian: bigEndian}.tensor(e))
+		all := must(source{r: v, size: v.size, bigEndian: bigEndian}.tensor(e, ""))
 		must(all.ReadAt(make([]byte, 1001), 50_001))
 		require.LessOrEqual(t, v.read.Load(), int64(1008))
 	}
-	_, err := source{r: &virtual{}, size: 1 << 40}.tensor(e)
+	_, err := source{r: &virtual{}, size: 1 << 40}.tensor(e, "")
 	require.Equal(t, math.MaxInt == math.MaxInt32, err != nil)
-	gone := must(source{r: bytes.NewReader(nil), size: 12}.tensor(e))
+	gone := must(source{r: bytes.NewReader(nil), size: 12}.tensor(e, ""))
 	require.ErrorContains(t, errorOf(must(layout{0, []int{2, 3}, []int64{0, 1}}.gathered(gone)).ReadAt(make([]byte, 24), 0)), "unexpected EOF")
 }
 
@@ -199,7 +199,7 @@ func TestGatherInPieces(t *testing.T) {
 		want := l.slow(data, e.Width)
 		nearby = int64(random.IntN(20))
 		gatherBuffer = 2*nearby + int64(8+random.IntN(64))
-		x := must(l.gathered(must(source{r: bytes.NewReader(data), size: int64(len(data))}.tensor(e))))
+		x := must(l.gathered(must(source{r: bytes.NewReader(data), size: int64(len(data))}.tensor(e, ""))))
 		all := make([]byte, len(want))
 		must(x.ReadAt(all, 0))
 		require.Equal(t, want, all, "%+v", l)

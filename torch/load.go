@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/rankfile"
@@ -82,15 +83,17 @@ type storages interface {
 // A views makes tensors from the storages of a file.
 type views struct {
 	file   storages
-	left   int64 // number of bytes that further tensors may have
+	name   string // name of the file, for errors; "" if it is unknown
+	left   int64  // number of bytes that further tensors may have
 	wholes map[whole]safetensors.Tensor
 }
 
 // A whole identifies all elements of a storage, read as one dtype.
 type whole struct{ key, dtype string }
 
-func newViews(file storages, size int64) *views {
-	return &views{file, rankfile.Most(size), make(map[whole]safetensors.Tensor)}
+// newViews returns the views of the storages in r, which has size bytes.
+func newViews(r io.ReaderAt, file storages, size int64) *views {
+	return &views{file, osfile.NameOf(r), rankfile.Most(size), make(map[whole]safetensors.Tensor)}
 }
 
 // find locates the storages of those tensors that can be read.
@@ -133,7 +136,7 @@ func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
 	id := whole{t.storage.key, t.Name}
 	all, known := v.wholes[id]
 	if !known {
-		if all, err = src.tensor(t.element); err != nil {
+		if all, err = src.tensor(t.element, v.name); err != nil {
 			return made, err
 		}
 		v.wholes[id] = all

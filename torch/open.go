@@ -128,6 +128,9 @@ func (o Opener) openFile(in osfile.Tree, name string, all *operation) (*contents
 		data, err = io.ReadAll(file)
 		r, size = bytes.NewReader(data), int64(len(data))
 	}
+	if osfile.NameOf(r) == "" {
+		r = osfile.NamedReader{ReaderAt: r, File: name}
+	}
 	var c *contents
 	if err == nil {
 		c, err = o.read(r, size, all)

@@ -37,7 +37,7 @@ func openRank(r io.ReaderAt, size int64, key string) (*rankfile.File, error) {
 	if err != nil {
 		return nil, broken("", err)
 	}
-	v := newViews(file, size)
+	v := newViews(r, file, size)
 	if err := cmp.Or(v.find(f.tensors), v.find(localTensors(f))); err != nil {
 		return nil, broken("", err)
 	}

@@ -129,7 +129,7 @@ func (o Opener) read(r io.ReaderAt, size int64, all *operation) (*contents, erro
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.take(d, newViews(file, size), s)
+	c, err := o.take(d, newViews(r, file, size), s)
 	if err != nil && d.key != "" {
 		err = fmt.Errorf("dict %.200q: %w", d.key, err)
 	}

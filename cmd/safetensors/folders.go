@@ -215,7 +215,7 @@ func (c *command) found(file storage.File, path string) (bool, error) {
 	}
 	there := storage.File{Name: term.Name(path), Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
 		f, _, err := osfile.OpenRegular(path)
-		return c.opener.Meter(f), err
+		return c.opener.Meter(f, term.Name(path)), err
 	}}
 	if file.Hub != nil {
 		sums, err := c.hashFiles([]storage.File{there}, 0, func(storage.File) hash.Hash { return file.Hub.Hash(file.Size) })

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,6 +33,7 @@ type readFault struct {
 	at        int64 // the operation that fails, from 1 on
 	forEver   bool
 	interrupt func()
+	err       error // the error of the operation that fails; nil for an error that names the file
 	seen      atomic.Int64
 	failed    atomic.Pointer[string] // the first one
 }
@@ -44,6 +48,9 @@ func (f *readFault) operation(op, name string) error {
 	if f.interrupt != nil {
 		f.interrupt()
 		return nil
+	}
+	if f.err != nil {
+		return f.err
 	}
 	return &fs.PathError{Op: op, Path: name, Err: errInjected}
 }
@@ -271,6 +278,68 @@ func TestEveryRead(t *testing.T) {
 				require.Contains(t, got.stdout+got.stderr, errInjected.Error(), where)
 				requireUntouched(t, r, before, where)
 				requireClosed(t, where)
+			}
+		}
+	}
+}
+
+// TestEveryReadNamed makes each read of data fail with an error that names no file, as that of a broken archive
+// does. The verb names the file that it has read, whatever its format is.
+func TestEveryReadNamed(t *testing.T) {
+	root := must(filepath.Abs(repository))
+	writeReadings(t)
+	require.NoError(t, os.CopyFS("bin", os.DirFS(filepath.Join(root, "torch", "testdata", "folders", "shards"))))
+	failed := make(map[string]bool)
+	for _, src := range []string{"a.safetensors", "shards", "fp8", "compressed.pt", "legacy.pt", "x.npz", "x.npy", "x.bt", "distcp", "mesh", "bin"} {
+		for _, line := range []string{"cp SRC w/out.npz", "cp wide.safetensors SRC w/out --dtype F16", "hash SRC --tensors"} {
+			for at := int64(1); ; at++ {
+				f := &readFault{at: at, err: errors.New("injected fault")}
+				renew(t)
+				got := runsThrough(f, strings.Fields(strings.ReplaceAll(line, "SRC", src)))
+				if f.failed.Load() == nil {
+					break
+				}
+				op, name, _ := strings.Cut(*f.failed.Load(), " ")
+				if op != "pread" {
+					continue
+				}
+				failed[src] = true
+				require.NotZero(t, got.code, line)
+				require.Contains(t, got.stdout+got.stderr, filepath.Base(name), "%s: operation %d", line, at)
+			}
+		}
+		require.True(t, failed[src], src)
+	}
+}
+
+// TestCorruptMember copies archives in which the compressed bytes of a tensor are corrupt or cut short. This is noticed
+// when the tensor is written, and the error names the tensor and the file, not only DST.
+func TestCorruptMember(t *testing.T) {
+	saved := must(os.ReadFile(filepath.Join(repository, "torch", "testdata", "compressed.pt")))
+	t.Chdir(t.TempDir())
+	require.NoError(t, safetensors.WriteFile("other.safetensors", map[string]safetensors.Tensor{"other": floats(t, []int{1}, 3)}, nil))
+	var npy, packed bytes.Buffer
+	require.NoError(t, npz.Write(&npy, map[string]safetensors.Tensor{"x": floats(t, []int{2}, 1, 2)}))
+	from := must(zip.NewReader(bytes.NewReader(npy.Bytes()), int64(npy.Len())))
+	to := zip.NewWriter(&packed)
+	w := must(to.Create("x.npy"))
+	must(io.Copy(w, must(from.File[0].Open())))
+	require.NoError(t, to.Close())
+	archives := map[string]string{"x.npz": packed.String(), "compressed.pt": string(saved), "bin/pytorch_model.bin": string(saved)}
+	mkdir(t, "bin")
+	for name, text := range archives {
+		r := must(zip.NewReader(strings.NewReader(text), int64(len(text))))
+		for _, m := range r.File {
+			if m.Method != zip.Deflate || m.UncompressedSize64 < 100 || strings.HasSuffix(m.Name, ".pkl") {
+				continue
+			}
+			end := int(must(m.DataOffset())) + int(m.CompressedSize64)
+			write(t, name, text[:end-4]+"\xff\xff\xff\xff"+text[end:])
+			for _, line := range []string{"cp SRC out.safetensors", "cp SRC out", "cp other.safetensors SRC out.npz --dtype F32", "merge SRC SRC out"} {
+				src := strings.Split(name, "/")[0]
+				got := runs(t, strings.Fields(strings.ReplaceAll(line, "SRC", src))...)
+				require.Equal(t, exitFailed, got.code, "%s: %s", name, line)
+				require.Regexp(t, `tensor "[^"]+".*`+name+`: .*zip member`, got.stderr, line)
 			}
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 const (
@@ -84,7 +85,7 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, met
 	}
 	tensors = make(map[string]safetensors.Tensor, len(h.Tensors))
 	for _, info := range h.Tensors {
-		data := io.NewSectionReader(r, start+info.DataOffsets[0], info.DataOffsets[1]-info.DataOffsets[0])
+		data := osfile.NamedReader{ReaderAt: io.NewSectionReader(r, start+info.DataOffsets[0], info.DataOffsets[1]-info.DataOffsets[0]), File: osfile.NameOf(r)}
 		if tensors[info.Name], err = safetensors.NewTensorAt(info.DType, info.Shape, data); err != nil {
 			return nil, nil, fmt.Errorf("tensor %.200q: %w", info.Name, err)
 		}

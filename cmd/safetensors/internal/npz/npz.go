@@ -30,6 +30,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/zipfile"
 )
@@ -61,7 +62,7 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, ref
 			refused[m.Name] = fmt.Errorf("it is not a %s file", suffix)
 			continue
 		}
-		t, err := openMember(m)
+		t, err := openMember(m, osfile.NameOf(r))
 		switch other := (unsupported{}); {
 		case errors.As(err, &other):
 			refused[name] = other
@@ -74,9 +75,9 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, ref
 	return tensors, refused, nil
 }
 
-// openMember returns the array in a member of an archive. The error is an unsupported if the array
-// cannot be a tensor.
-func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
+// openMember returns the array in a member of the archive with this file name. The error is an unsupported if
+// the array cannot be a tensor.
+func openMember(m *zipfile.Member, file string) (safetensors.Tensor, error) {
 	content, err := m.Open()
 	if err != nil {
 		return safetensors.Tensor{}, err
@@ -89,7 +90,7 @@ func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	if err := m.CheckUnpack(); err != nil {
 		return safetensors.Tensor{}, unsupported{err}
 	}
-	return h.layOut(m.Size, m.Content(mem.CheckSize))
+	return h.layOut(m.Size, m.Content(mem.CheckSize), file)
 }
 
 // OpenNPY returns the array of the .npy file in r, under the name ArrayName. r has size bytes and
@@ -99,15 +100,16 @@ func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("npy file: %w", err)
 	}
-	t, err := h.layOut(size, r)
+	t, err := h.layOut(size, r, osfile.NameOf(r))
 	if err != nil {
 		return nil, fmt.Errorf("npy file: %w", err)
 	}
 	return map[string]safetensors.Tensor{ArrayName: t}, nil
 }
 
-// layOut returns the array of the .npy file in r, which has size bytes and the header h.
-func (h *header) layOut(size int64, r io.ReaderAt) (safetensors.Tensor, error) {
+// layOut returns the array of the .npy file in r, which has size bytes and the header h. Errors of reading
+// contain the name of the file, unless it is "".
+func (h *header) layOut(size int64, r io.ReaderAt, file string) (safetensors.Tensor, error) {
 	shape := slices.Clone(h.shape)
 	if h.fortran { // the first index varies fastest
 		slices.Reverse(shape)
@@ -117,7 +119,7 @@ func (h *header) layOut(size int64, r io.ReaderAt) (safetensors.Tensor, error) {
 	if h.swap > 0 {
 		r = mem.Swapped{R: r, Size: h.swap}
 	}
-	t, err := safetensors.NewTensorAt(h.dtype, shape, r)
+	t, err := safetensors.NewTensorAt(h.dtype, shape, osfile.NamedReader{ReaderAt: r, File: file})
 	if err == nil && h.fortran {
 		t, err = t.Transpose()
 	}

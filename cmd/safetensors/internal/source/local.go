@@ -158,7 +158,7 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 	if f, ok := r.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 			c.Files = []storage.File{o.OfReader("-", f, info.Size())}
-			return o.openReader(c, o.Meter(f), info.Size(), "")
+			return o.openReader(c, o.Meter(f, "-"), info.Size(), "")
 		} else if err == nil && info.Mode()&fs.ModeDevice != 0 { // /dev/zero never ends
 			return errNoPipe
 		}
@@ -172,5 +172,5 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 		return errors.New("the pipe is empty: the program that writes to it has written nothing")
 	}
 	c.Files = []storage.File{o.OfReader("-", temp, size)}
-	return o.openReader(c, o.Meter(temp), size, "")
+	return o.openReader(c, o.Meter(temp, storage.Shown(c.Name)), size, "")
 }

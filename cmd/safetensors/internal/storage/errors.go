@@ -84,6 +84,19 @@ func names(err error, name string) bool {
 		file, in := strings.CutPrefix(filepath.ToSlash(path.Path), strings.TrimRight(filepath.ToSlash(name), "/"))
 		return in && (file == "" || file[0] == '/') || term.Name(path.Path) == shown
 	}
+	return readFrom(filepath.ToSlash(err.Error()), strings.TrimRight(filepath.ToSlash(shown), "/"))
+}
+
+// readFrom reports whether the text of an error begins with the name of a source, or of a file in it, or has it after
+// the name of a tensor: such are the errors of reading a metered file.
+func readFrom(text, shown string) bool {
+	for _, before := range []string{"", "\": ", "\" of "} { // a name of a tensor is quoted
+		_, after, found := strings.Cut(text, before+shown)
+		starts := before != "" || strings.HasPrefix(text, shown)
+		if found && starts && (strings.HasPrefix(after, ": ") || strings.HasPrefix(after, "/")) {
+			return true
+		}
+	}
 	return false
 }
 

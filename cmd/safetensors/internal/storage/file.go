@@ -57,7 +57,7 @@ func (f *FS) describe(name string, info fs.FileInfo) File {
 // OfReader describes an open file of size bytes.
 func (s *Session) OfReader(name string, r readable, size int64) File {
 	return File{Name: name, Size: size, Open: func() (io.ReadCloser, error) {
-		return io.NopCloser(io.NewSectionReader(s.Meter(r), 0, size)), nil
+		return io.NopCloser(io.NewSectionReader(s.Meter(r, name), 0, size)), nil
 	}}
 }
 
@@ -155,7 +155,7 @@ func (f *FS) reopen(name, tag string) (io.ReadCloser, error) {
 		file.Close()
 		return nil, err
 	}
-	return metered{r, f.session}, nil
+	return metered{r, f.session, f.shown(name)}, nil
 }
 
 // A HubFile holds the checksum that the hub lists for a file of a repository.

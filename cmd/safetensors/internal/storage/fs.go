@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
@@ -21,6 +22,7 @@ type FS struct {
 	session *Session
 	files   fs.FS
 	dir     string // name of the folder in the file system files
+	url     string // URL of the folder; "" for a folder of this machine
 	local   bool   // whether dir is a path of this machine, in the form of the system
 	away    bool   // whether files of other formats are downloaded before they are read
 	listed  bool   // whether the folder can be listed
@@ -70,6 +72,14 @@ func (f *FS) in(name string) string {
 	return path.Join(f.dir, name)
 }
 
+// shown returns the name of a file for errors.
+func (f *FS) shown(name string) string {
+	if f.local {
+		return term.Name(f.in(name))
+	}
+	return Shown(strings.TrimRight(f.url, "/") + "/" + name)
+}
+
 func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	if name == "." && f.folder != nil {
 		return f.folder, nil
@@ -115,7 +125,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	}
 	noted := f.describe(name, info)
 	if f.downloads(name, r) {
-		temp, size, err := f.session.Spool(metered{r, f.session}, info.Size())
+		temp, size, err := f.session.Spool(metered{r, f.session, f.shown(name)}, info.Size())
 		file.Close()
 		if err != nil {
 			return nil, err
@@ -128,7 +138,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	if !slices.ContainsFunc(f.opened, func(have File) bool { return have.Name == name }) { // a file may be opened several times
 		f.opened = append(f.opened, noted)
 	}
-	return f.session.Meter(r), nil
+	return f.session.Meter(r, f.shown(name)), nil
 }
 
 // downloads reports whether a file is downloaded before it is read: a file of another format than safetensors, which is not

@@ -22,6 +22,19 @@ func IsURL(name string) bool { return strings.Contains(name, "://") }
 // it; the name is "." for a folder. The URL may be hf://OWNER/NAME[@REVISION][/FILE], that of an
 // object or a folder in a bucket, or that of a file on a web server.
 func (s *Session) Away(name string) (*FS, string, error) {
+	f, file, err := s.away(name)
+	if err != nil {
+		return nil, "", err
+	}
+	f.url = Shown(name)
+	if file != "." {
+		f.url = strings.TrimSuffix(f.url, file)
+	}
+	return f, file, nil
+}
+
+// away is Away, except that the folder lacks its URL.
+func (s *Session) away(name string) (*FS, string, error) {
 	switch {
 	case strings.HasPrefix(name, "hf://"):
 		return s.onHub(name)

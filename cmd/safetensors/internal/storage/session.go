@@ -46,13 +46,17 @@ type readable interface {
 	io.ReaderAt
 }
 
-// A metered is a file that counts the bytes that are read. Its reads fail once the context is done:
+// A metered is a file with a name for errors that counts the bytes that are read. Its reads fail once the context is done:
 // that also stops copies by code that does not know the context. The cost of counting is too small
 // to measure, because reads are large.
 type metered struct {
 	readable
-	s *Session
+	s    *Session
+	name string
 }
+
+// Name returns the name of the file for errors.
+func (m metered) Name() string { return m.name }
 
 func (m metered) Read(p []byte) (int, error) {
 	if m.s.Context.Err() != nil {
@@ -92,9 +96,9 @@ func (m metered) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Meter returns f as a metered file, which is a safetensors.RangeReader if f is one.
-func (s *Session) Meter(f readable) readable {
-	m := metered{f, s}
+// Meter returns f as a metered file with a name for errors, which is a safetensors.RangeReader if f is one.
+func (s *Session) Meter(f readable, name string) readable {
+	m := metered{f, s, name}
 	if ranges, ok := f.(safetensors.RangeReader); ok {
 		return meteredRanges{m, ranges}
 	}

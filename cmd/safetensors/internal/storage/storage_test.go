@@ -245,7 +245,7 @@ func TestMetered(t *testing.T) {
 		},
 		"WriteTo of another file": func(r readable) (int64, string, error) {
 			var b strings.Builder
-			n, err := metered{struct{ readable }{r.(metered).readable}, r.(metered).s}.WriteTo(&b)
+			n, err := metered{struct{ readable }{r.(metered).readable}, r.(metered).s, ""}.WriteTo(&b)
 			return n, b.String(), err
 		},
 		"ReadRanges": func(r readable) (int64, string, error) {
@@ -264,14 +264,14 @@ func TestMetered(t *testing.T) {
 		s := &Session{Context: ctx}
 		f, err := os.Open(name)
 		require.NoError(t, err)
-		n, text, err := read(s.Meter(f))
+		n, text, err := read(s.Meter(f, ""))
 		require.NoError(t, err, way)
 		require.Equal(t, "content", text, way)
 		require.EqualValues(t, 7, n, way)
 		require.EqualValues(t, 7, s.BytesRead(), way)
 		require.NoError(t, errorOf(f.Seek(0, io.SeekStart)))
 		cancel(stopped)
-		n, text, err = read(s.Meter(f))
+		n, text, err = read(s.Meter(f, ""))
 		require.ErrorIs(t, err, stopped, way)
 		require.Zero(t, n, way)
 		require.Empty(t, text, way)
@@ -367,6 +367,11 @@ func TestNamed(t *testing.T) {
 		{at("dir/x/y", broken), "open dir/x/y: broken"},
 		{at("dir/xy", broken), "dir/x: open dir/xy: broken"},
 		{at("dir/z", at("dir/x/y", broken)), "open dir/x/y: broken"},
+		{fmt.Errorf("dir/x: reading: %w", broken), "dir/x: reading: broken"},
+		{fmt.Errorf("tensor %q: dir/x/y: %w", "t", broken), `tensor "t": dir/x/y: broken`},
+		{fmt.Errorf("tensor %q of dir/x/y: %w", "t", broken), `tensor "t" of dir/x/y: broken`},
+		{fmt.Errorf("tensor %q: dir/xy: %w", "t", broken), `dir/x: tensor "t": dir/xy: broken`},
+		{fmt.Errorf("other dir/x: %w", broken), "dir/x: other dir/x: broken"},
 	} {
 		err := s.Named("dir/x", c.err)
 		require.EqualError(t, err, c.want)
