@@ -112,7 +112,7 @@ func (w *copyJob) noteEmbeddings(note func(text string)) {
 		advice := "without --tie, the copy stores both"
 		config, _ := w.src.Folder.ReadFile("config.json") // without one, the head may not be tied
 		if tied, _ := tyingOf(config); tied && w.origin[stored] != "" {
-			advice = fmt.Sprintf("--except %s leaves the head out instead", term.Name(w.origin[stored]))
+			advice = fmt.Sprintf("--except %s leaves the head out instead", term.Word(w.origin[stored]))
 		}
 		note(fmt.Sprintf("%s is only another name of %s in the metadata, which not all programs read; %s", term.Name(alias), term.Name(stored), advice))
 	}

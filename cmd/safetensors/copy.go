@@ -105,7 +105,7 @@ func withFolder(err error, names []string, name string) error {
 		if file := new(source.JSONFile); errors.As(err, &file) { // its advice names the folder without a DST
 			err = fmt.Errorf("%s: %w", storage.Shown(file.Name), file.WithoutAdvice())
 		}
-		return fmt.Errorf("%w; a folder is copied by its name: cp %s %s --with-files", err, term.Name(filepath.Dir(names[i])), term.Name(name))
+		return fmt.Errorf("%w; a folder is copied by its name: cp %s %s --with-files", err, term.FileWord(filepath.Dir(names[i])), storage.Word(name))
 	}
 	return err
 }

@@ -304,7 +304,7 @@ func (m *modelsCopy) writeOne() (*copied, error) {
 	switch others := belowOf(dirs); {
 	case len(dirs) == 1:
 	case len(dirs) == len(others):
-		return nil, fmt.Errorf("%s has several models (%s), and %s; name one: cp %s %s%s", storage.Shown(m.src), variant.List(dirs, 5, term.Name), room, storage.Shown(source.Inside(m.src, dirs[0])), term.Name(m.dst), flag)
+		return nil, fmt.Errorf("%s has several models (%s), and %s; name one: cp %s %s%s", storage.Shown(m.src), variant.List(dirs, 5, term.Name), room, storage.Word(source.Inside(m.src, dirs[0])), storage.Word(m.dst), flag)
 	default: // the folder itself is the first
 		m.c.opener.Note(fmt.Sprintf("the weights in %s are left out: %s", variant.List(others, 5, term.Name), left))
 	}

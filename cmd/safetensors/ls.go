@@ -127,9 +127,9 @@ func orTensor(name string, first *listing, err error) error {
 	near := source.NearFile(name)
 	switch matches := first.matches(name); {
 	case matches && near != "":
-		return fmt.Errorf("%w To list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Name(name))
+		return fmt.Errorf("%w To list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Word(name))
 	case matches:
-		return fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Name(name))
+		return fmt.Errorf("%w; to list some tensors of %s: --only %s", err, storage.Shown(first.File), term.Word(name))
 	case near != "":
 		return err
 	}

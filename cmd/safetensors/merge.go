@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -294,10 +295,10 @@ func tiedAdvice(err error, models []*source.Checkpoint) error {
 	}
 	if _, both := with.Tensors[stored]; !both && aliasesOf(without)[name] != "" {
 		return fmt.Errorf("%s, where %q %s for it. To store it under the first name in a copy: cp %s COPY --except %s",
-			unpaired.Fact(), stored, verb, storage.Shown(without.Name), term.Name(stored))
+			unpaired.Fact(), stored, verb, storage.Word(without.Name), term.Word(stored))
 	}
-	return fmt.Errorf("%s, where %q %s for it. To store both in a copy: cp %s head.safetensors --only %s --rename 's/.*/%s/', then cp %[4]s head.safetensors COPY, "+
-		`with "tie_word_embeddings": false in its config.json`, unpaired.Fact(), stored, verb, storage.Shown(without.Name), term.Name(stored), term.Name(name))
+	return fmt.Errorf("%s, where %q %s for it. To store both in a copy: cp %s head.safetensors --only %s --rename %s, then cp %[4]s head.safetensors COPY, "+
+		`with "tie_word_embeddings": false in its config.json`, unpaired.Fact(), stored, verb, storage.Word(without.Name), term.Word(stored), term.Word(pattern.Replacing(".*", name)))
 }
 
 // numbered returns the names of models with the numbers that errors give them.

@@ -28,7 +28,7 @@ func (c *command) oneModel(names []string, takes string) error {
 		if len(below) < len(models) {
 			found, advice = "models in it and below", ", or a file or an index in "+storage.Shown(name)
 		}
-		return fmt.Errorf("%s has %s (%s), and %s: name %s%s", storage.Shown(name), found, variant.List(below, 5, term.Name), takes, storage.Shown(source.Inside(name, below[0])), advice)
+		return fmt.Errorf("%s has %s (%s), and %s: name %s%s", storage.Shown(name), found, variant.List(below, 5, term.Name), takes, storage.Word(source.Inside(name, below[0])), advice)
 	}
 	return nil
 }

@@ -46,22 +46,14 @@ func pageDate() (time.Time, error) {
 const maxDate = 253402300799 // the last second of the year 9999
 
 // commandLine returns the command line in the syntax of a shell. It removes user and query from
-// URLs, as storage.Shown does, because they may contain passwords and signatures.
+// URLs, because they may contain passwords and signatures.
 func commandLine(args []string) string {
 	words := []string{"safetensors"}
 	for _, arg := range args {
-		if strings.Contains(arg, "://") {
-			arg = storage.Shown(arg)
-		}
-		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune(plainInShells, r) }) {
-			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-		words = append(words, arg)
+		words = append(words, term.Word(storage.Bare(arg)))
 	}
 	return strings.Join(words, " ")
 }
-
-const plainInShells = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
 
 // drawPage writes the page if --html is set. The page appears completely or not at all.
 func (c *command) drawPage(draw func(io.Writer, report.Origin) error) error {

@@ -205,7 +205,7 @@ func suggestVerb(word string, verbs []string) string {
 		return fmt.Sprintf(", did you mean %q?", verb)
 	}
 	if looksLikeSource(word) {
-		return fmt.Sprintf(", did you mean \"ls %s\"?", storage.Shown(word))
+		return fmt.Sprintf(", did you mean \"ls %s\"?", storage.Word(word))
 	}
 	return pattern.Suggest(word, verbs)
 }

@@ -59,7 +59,7 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 	src, folder, err := c.openTensor(name, given)
 	if err != nil {
 		if len(given) > 0 && errors.Is(err, fs.ErrNotExist) && isFile(given[0]) {
-			return usage("%w; expected SRC before NAME: show %s %s", term.Bare(err), term.Name(given[0]), term.Name(name))
+			return usage("%w; expected SRC before NAME: show %s %s", term.Bare(err), storage.Word(given[0]), term.Word(name))
 		}
 		return err
 	}
@@ -176,7 +176,7 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 			if err := otherSource("show", name); err != nil {
 				return t, err
 			}
-			advice = fmt.Sprintf("; ls %s lists the names", storage.Shown(src.Name))
+			advice = fmt.Sprintf("; ls %s lists the names", storage.Word(src.Name))
 		}
 		return t, fmt.Errorf("no tensor of %s is named %q%s", storage.Shown(src.Name), name, advice)
 	}
@@ -189,7 +189,7 @@ func (c *command) tensorOf(src *source.Checkpoint, name string) (safetensors.Ten
 func otherName(src *source.Checkpoint, name string) string {
 	if tensor, ranges, sliced := strings.Cut(name, "["); sliced {
 		if _, ok := src.Tensors[tensor]; ok {
-			return fmt.Sprintf(", did you mean %s --slice %s?", term.Name(tensor), term.Name(strings.ReplaceAll(strings.TrimSuffix(ranges, "]"), " ", "")))
+			return fmt.Sprintf(", did you mean %s --slice %s?", term.Word(tensor), term.Word(strings.ReplaceAll(strings.TrimSuffix(ranges, "]"), " ", "")))
 		}
 	}
 	var below []string
@@ -199,7 +199,7 @@ func otherName(src *source.Checkpoint, name string) string {
 		}
 	}
 	if len(below) > 1 {
-		return fmt.Sprintf(", but %d start with it, such as %q: ls --only %s lists them", len(below), below[0], term.Name(name))
+		return fmt.Sprintf(", but %d start with it, such as %q: ls --only %s lists them", len(below), below[0], term.Word(name))
 	}
 	return pattern.Suggest(name, src.Order)
 }

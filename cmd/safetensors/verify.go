@@ -93,7 +93,7 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		case signed.ignore != nil && !signed.trust():
 			return usage("--ignore needs --signature or --hub")
 		case signed.trust() && signed.file == "" && len(args) == 2 && c.isSignature(args[1]):
-			return usage("%s is a signature: --signature %s", term.Name(args[1]), term.Name(args[1]))
+			return usage("%s is a signature: --signature %s", term.Name(args[1]), term.FileWord(args[1]))
 		case signed.trust() && signed.file == "":
 			return usage("--%s needs --signature", signed.flag())
 		case signed.given() && (len(args) > 1 || tensors):
@@ -313,7 +313,7 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	if err != nil {
 		err = fmt.Errorf("%s is not a manifest: %w", term.Name(name), err)
 		if strings.HasSuffix(name, ".sig") || c.isSignature(name) {
-			err = fmt.Errorf("%w; for a signature: --signature %s", err, term.Name(name))
+			err = fmt.Errorf("%w; for a signature: --signature %s", err, term.FileWord(name))
 		} else if f := format.ByName(name); f != nil && f.Open != nil || f == format.Safetensors {
 			err = fmt.Errorf("%w; SRC comes first: verify SRC MANIFEST", err)
 		}

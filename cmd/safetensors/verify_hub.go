@@ -73,7 +73,7 @@ func splitRepo(text string) (repo, revision string, err error) {
 	}
 	if _, address, isURL := strings.Cut(repo, "://"); isURL {
 		if parts := strings.Split(address, "/"); len(parts) > 2 && parts[1] != "" && parts[2] != "" { // host, owner, name
-			return "", "", usage("--hub %s is a URL: expected OWNER/NAME, as in --hub %s", term.Name(text), term.Name(parts[1]+"/"+parts[2]))
+			return "", "", usage("--hub %s is a URL: expected OWNER/NAME, as in --hub %s", term.Name(text), term.Word(parts[1]+"/"+parts[2]))
 		}
 	}
 	if owner, model, ok := strings.Cut(repo, "/"); !ok || owner == "" || model == "" || strings.Contains(model, "/") {

@@ -97,11 +97,11 @@ func openSignature(ctx context.Context, s signature) (m *modelsig.Manifest, who 
 	b, err := readParsed(ctx, s.file, modelsig.MaxSize, parseSignature)
 	if errors.Is(err, modelsig.ErrKeyless) {
 		return nil, "", fmt.Errorf("%w; the signature alone can be verified with: cosign verify-blob-attestation --bundle %s "+
-			"--type https://model_signing/signature/v1.0 --check-claims=false --certificate-identity WHO --certificate-oidc-issuer ISSUER", err, term.Name(s.file))
+			"--type https://model_signing/signature/v1.0 --check-claims=false --certificate-identity WHO --certificate-oidc-issuer ISSUER", err, term.FileWord(s.file))
 	}
 	if err != nil {
 		if m, failed := readParsed(ctx, s.file, modelsig.MaxSize, parseManifest); failed == nil && len(m.Files)+len(m.Tensors) > 0 {
-			return nil, "", usage("--signature %s: it is a manifest, which has sums without a signature: verify SRC %s", term.Name(s.file), term.Name(s.file))
+			return nil, "", usage("--signature %s: it is a manifest, which has sums without a signature: verify SRC %s", term.Name(s.file), term.FileWord(s.file))
 		}
 		return nil, "", err
 	}

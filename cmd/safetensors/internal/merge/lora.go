@@ -10,6 +10,8 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
@@ -219,9 +221,11 @@ func (c *config) near(base checkpoint, target string) string {
 	if best == "" || len(want)-common > most || len(there)-common > most {
 		return ""
 	}
-	from := strings.Join(append([]string{"base_model", "model"}, want[:len(want)-common]...), `\.`)
-	to := strings.Join(append([]string{"base_model", "model"}, there[:len(there)-common]...), ".")
-	return fmt.Sprintf(", but %q: cp ADAPTER FOLDER --with-files --rename 's/^%s\\./%s./' makes an adapter for it", best, from, to)
+	prefix := func(parts []string) string {
+		return strings.Join(append([]string{"base_model", "model"}, parts...), ".") + "."
+	}
+	rename := pattern.Replacing("^"+regexp.QuoteMeta(prefix(want[:len(want)-common])), prefix(there[:len(there)-common]))
+	return fmt.Sprintf(", but %q: cp ADAPTER FOLDER --with-files --rename %s makes an adapter for it", best, term.Word(rename))
 }
 
 // replace returns a whole tensor of an adapter, converted to the dtype of the base.

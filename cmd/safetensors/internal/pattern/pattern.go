@@ -210,6 +210,12 @@ func ParseRename(text string) (Rename, error) {
 	return r, nil
 }
 
+// Replacing returns the text of a Rename that replaces the first match of an expression with a literal text.
+func Replacing(expression, text string) string {
+	literal := strings.NewReplacer(`\`, `\\`, "/", `\/`, "&", `\&`, "$", `\$`).Replace(text)
+	return "s/" + strings.ReplaceAll(expression, "/", `\/`) + "/" + literal + "/"
+}
+
 // special matches text with a special meaning in a replacement of sed or of package regexp.
 var special = lazyregexp.New(`(?s)\\.|\$[0-9]|\$\{[0-9]\}|[&$]`)
 

@@ -181,3 +181,12 @@ func TestHostileNames(t *testing.T) {
 	}
 	require.Len(t, withModules(names), len(names)+maxModules)
 }
+
+// TestReplacing makes a Rename of an expression and a literal text, in which sed would take characters for others.
+func TestReplacing(t *testing.T) {
+	for _, text := range []string{"a.b", `a/b&c\1$1${2}`, ""} {
+		r, err := ParseRename(Replacing(`^x/.*`, text))
+		require.NoError(t, err)
+		require.Equal(t, text+"\n", r.Apply("x/y\n"))
+	}
+}

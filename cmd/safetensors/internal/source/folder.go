@@ -87,7 +87,7 @@ func jsonFile(verb, name string, fsys *storage.FS) error {
 		if storage.IsURL(name) {
 			folder = name[:strings.LastIndexByte(name, '/')]
 		}
-		e.advice = fmt.Sprintf(", did you mean \"%s\"?", onCommandLine(verb, storage.Shown(folder)))
+		e.advice = fmt.Sprintf(", did you mean \"%s\"?", onCommandLine(verb, folder))
 	}
 	return e
 }
@@ -97,40 +97,42 @@ func isModel(name string) bool {
 	return isSafetensors(name) || isTorch(name) || storage.IsIndex(name) || storage.IsTorchIndex(name) || name == "model_index.json"
 }
 
-// onCommandLine returns the command line of a verb with this source.
-func onCommandLine(verb, shown string) string {
+// onCommandLine returns the command line of a verb with the source of this name.
+func onCommandLine(verb, name string) string {
+	line := verb + " " + storage.Word(name)
 	if verb == "cp" {
-		shown += " DST"
+		line += " DST"
 	}
-	return verb + " " + shown
+	return line
 }
 
 // howToName replaces the advice in the error for a folder with several files or models by how to name them on the command
 // line of a verb. The advice to join files is given only if canJoin returns true for the pattern of a shell that matches them.
 func howToName(verb, folder string, canJoin func(pattern string) bool, err error) error {
-	shown := strings.TrimRight(storage.Shown(folder), "/")
+	below := func(name string) string { return strings.TrimRight(storage.Bare(folder), "/") + "/" + name }
 	advise := func(format string, args ...any) error { return advised{fmt.Sprintf(format, args...), err} }
 	if members := new(variant.Members); errors.As(err, &members) {
 		reason := members.Err
 		if at := new(fs.PathError); errors.As(reason, &at) {
 			reason = at.Err
 		}
-		return advise("%v; name one of its models: %s", reason, onCommandLine(verb, shown+"/"+members.Names[0]))
+		return advise("%v; name one of its models: %s", reason, onCommandLine(verb, below(members.Names[0])))
 	}
 	several := new(variant.Several)
 	if !errors.As(err, &several) {
 		return err
 	}
 	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // each index is a whole model, and a shell cannot expand a pattern in a URL
-		return advise("%s; name one: %s %s/%s", several.Found(), verb, shown, several.Names[0])
+		return advise("%s; name one: %s %s", several.Found(), verb, storage.Word(below(several.Names[0])))
 	}
-	which, files := "them", filepath.Join(folder, "*"+filepath.Ext(several.Names[0]))
+	which, begin, end := "them", filepath.Join(folder, "*"), filepath.Ext(several.Names[0])
 	if i := slices.IndexFunc(several.Names, isNumbered); i >= 0 && !slices.ContainsFunc(several.Names, storage.IsIndex) {
 		shard, _ := variant.ParseShard(several.Names[i])
-		which, files = "those of one model", filepath.Join(folder, shard.Stem+"*-of-"+shard.Count+shard.Ending)
+		which, begin, end = "those of one model", filepath.Join(folder, shard.Stem+"*"), "-of-"+shard.Count+shard.Ending
 	}
-	one, joins := term.Name(filepath.Join(folder, several.Names[0])), canJoin(filepath.Base(files))
-	switch files := term.Name(files); {
+	one, files := filepath.Join(folder, several.Names[0]), filesWord(begin, end)
+	joins := canJoin(filepath.Base(begin) + end)
+	switch {
 	case verb == "cp" && joins:
 		return advise("%s; to join %s, name them: cp %s NEW", several.Found(), which, files)
 	case slices.Contains([]string{"ls", "hash", "check"}, verb):
@@ -140,7 +142,7 @@ func howToName(verb, folder string, canJoin func(pattern string) bool, err error
 		}
 		return advise("%s", text)
 	case joins:
-		return advise("%s; name one: %s %s; or join %s: cp %s NEW", several.Found(), verb, one, which, files)
+		return advise("%s; name one: %s %s; or join %s: cp %s NEW", several.Found(), verb, term.FileWord(one), which, files)
 	}
 	return advise("%s; name one: %s", several.Found(), onCommandLine(verb, one))
 }
@@ -178,6 +180,15 @@ func canJoin(fsys *storage.FS, pattern string) bool {
 	return true
 }
 
+// filesWord returns a word of a command line, which a shell expands to the files whose names begin with the text
+// before the star at the end of begin, and end in end.
+func filesWord(begin, end string) string {
+	if begin = strings.TrimSuffix(begin, "*"); begin != "" {
+		begin = term.FileWord(begin)
+	}
+	return begin + "*" + end
+}
+
 // orFiles returns err, the error for a folder without a model. If the folder has files that are sources of their own, such as
 // x.npz, or folders with models, and no weights in a format of models, orFiles returns an error that says how to name one of them.
 func orFiles(verb, folder string, fsys *storage.FS, err error) error {
@@ -202,8 +213,8 @@ func orFiles(verb, folder string, fsys *storage.FS, err error) error {
 	if len(names) == 0 {
 		return err
 	}
-	shown := storage.Shown(strings.TrimRight(folder, "/") + "/" + names[0])
-	return advised{fmt.Sprintf("no .safetensors file in it, but %s; name one: %s", found, onCommandLine(verb, shown)), err}
+	first := storage.Bare(strings.TrimRight(folder, "/")) + "/" + names[0]
+	return advised{fmt.Sprintf("no .safetensors file in it, but %s; name one: %s", found, onCommandLine(verb, first)), err}
 }
 
 // withModels returns the names of the folders among some entries in which a file is named as a model is.

@@ -102,7 +102,13 @@ func readFrom(text, shown string) bool {
 
 // Shown returns the name of a source for a message. It quotes the name, and removes user and query
 // from a URL, because they may contain passwords and signatures.
-func Shown(name string) string {
+func Shown(name string) string { return term.Name(Bare(name)) }
+
+// Word returns the name of a source as a word of a command line, without user and query.
+func Word(name string) string { return term.FileWord(Bare(name)) }
+
+// Bare removes user and query from a name that is a URL.
+func Bare(name string) string {
 	if scheme, rest, ok := strings.Cut(name, "://"); ok {
 		rest, _, _ = strings.Cut(rest, "?")
 		host, path, slash := strings.Cut(rest, "/")
@@ -113,7 +119,7 @@ func Shown(name string) string {
 			name += "/" + path
 		}
 	}
-	return term.Name(name)
+	return name
 }
 
 // An Error is an error about a source.
