@@ -123,14 +123,6 @@ func (e *readError) Error() string {
 	return strings.Join(where, " of ") + ": " + e.err.Error()
 }
 
-// countText returns a number with a noun, such as "1 element" and "2 elements".
-func countText(n int64, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
-
 // fileText returns the name of a file for an error. It quotes a name with control characters.
 func fileText(name string) string {
 	if strings.ContainsFunc(name, unicode.IsControl) {

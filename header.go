@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A Header is the table at the start of a file.
@@ -172,7 +173,7 @@ func (t *table) checkLayout() error {
 		if e.begin != end {
 			found := "an overlap"
 			if e.begin > end {
-				found = fmt.Sprintf("a hole of %d bytes", e.begin-end)
+				found = "a hole of " + shapetext.Count(e.begin-end, "byte")
 				if i == 0 && t.headerEndsAt(e.begin) {
 					found += "; offsets count from the end of the header"
 				}
@@ -204,9 +205,9 @@ func (t *table) checkDataSize(size int64) error {
 	case size < 0 || end == size:
 		return nil
 	case end > size:
-		reason = fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, the file has %d", end, size)
+		reason = fmt.Sprintf("the data buffer is truncated: the tensors need %s, the file has %d", shapetext.Count(end, "byte"), size)
 	default:
-		reason = fmt.Sprintf("the tensors end at %d, but the data buffer has %d bytes: %d belong to no tensor", end, size, size-end)
+		reason = fmt.Sprintf("the tensors end at %d, but the data buffer has %s: %d belong to no tensor", end, shapetext.Count(size, "byte"), size-end)
 	}
 	return &FormatError{Offset: t.size() + min(end, size), Reason: reason, truncated: end > size}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // NewTensor returns a tensor whose elements are data, in row-major order. Their number must match
@@ -26,9 +27,9 @@ func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 	}
 	if size := len(mem.BytesOf(data)); int64(size) != t.size {
 		if reflect.TypeFor[T]().Kind() == reflect.Uint8 {
-			return Tensor{}, prefixed(fmt.Errorf("%v needs %s, the data has %d", t, countText(t.size, "byte"), size))
+			return Tensor{}, prefixed(fmt.Errorf("%v needs %s, the data has %d", t, shapetext.Count(t.size, "byte"), size))
 		}
-		return Tensor{}, prefixed(fmt.Errorf("%v has %s, the data has %d", t, countText(int64(t.Len()), "element"), len(data)))
+		return Tensor{}, prefixed(fmt.Errorf("%v has %s, the data has %d", t, shapetext.Count(t.Len(), "element"), len(data)))
 	}
 	t.origin = newMemorySource(data)
 	return t, nil

@@ -153,7 +153,7 @@ func (f *File) String() string {
 	for _, t := range f.Tensors() {
 		size += t.Size()
 	}
-	return fmt.Sprintf("%s, %d bytes", countText(int64(f.Len()), "tensor"), size)
+	return fmt.Sprintf("%s, %s", shapetext.Count(f.Len(), "tensor"), shapetext.Count(size, "byte"))
 }
 
 // Header returns a copy of the header. For several files, it is the header of one file that holds

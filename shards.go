@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 const (
@@ -143,7 +144,7 @@ func (w *weightMap) selected(shard string, file *File) (*File, error) {
 func joinSome(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) > maxFailures {
-		errs = append(errs[:maxFailures:maxFailures], fmt.Errorf("and %d more shards", len(errs)-maxFailures))
+		errs = append(errs[:maxFailures:maxFailures], fmt.Errorf("and %s", shapetext.Count(len(errs)-maxFailures, "more shard")))
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A Range selects indices of one dimension. All, Span, From and At make one, and By sets its
@@ -123,7 +125,7 @@ func (t Tensor) slice(ranges []Range) (Tensor, error) {
 		return Tensor{}, err
 	}
 	if len(ranges) > len(t.shape) {
-		return Tensor{}, fmt.Errorf("%d ranges for rank %d", len(ranges), len(t.shape))
+		return Tensor{}, fmt.Errorf("%s for rank %d", shapetext.Count(len(ranges), "range"), len(t.shape))
 	}
 	selected := make([]selection, len(t.shape))
 	for i, size := range t.shape {

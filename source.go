@@ -14,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
@@ -203,7 +204,7 @@ func (s *source) readAt(dst []byte, off int64) error {
 		if s.table == nil { // the reader of NewTensorAt may unpack a part of a file
 			where = "the data"
 		}
-		return fmt.Errorf("reading %s at byte %d of %s: %w", countText(int64(len(dst)), "byte"), s.base+off, where, bare(err))
+		return fmt.Errorf("reading %s at byte %d of %s: %w", shapetext.Count(len(dst), "byte"), s.base+off, where, bare(err))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ const (
 // allocated for it. size is the size of the file in bytes, -1 if unknown.
 func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	if size >= 0 && size < prefixSize {
-		return 0, &FormatError{Offset: 0, Reason: fmt.Sprintf("file of %d bytes is shorter than the %d bytes of the header length", size, prefixSize), truncated: true}
+		return 0, &FormatError{Offset: 0, Reason: fmt.Sprintf("file of %s is shorter than the %d bytes of the header length", shapetext.Count(size, "byte"), prefixSize), truncated: true}
 	}
 	n := binary.LittleEndian.Uint64(prefix)
 	reason, truncated := "", false
@@ -206,8 +206,8 @@ func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
 	}
 	size, broken := checkShape(d, shape)
 	if broken == "" {
-		broken = fmt.Sprintf("data offsets [%d,%d] hold %d bytes, %v %s needs %d",
-			begin, end, end-begin, d, shapetext.Of(shape), size)
+		broken = fmt.Sprintf("data offsets [%d,%d] hold %s, %v %s needs %d",
+			begin, end, shapetext.Count(end-begin, "byte"), d, shapetext.Of(shape), size)
 	}
 	return broken
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A Writer writes a file tensor by tensor. It is not safe for concurrent use. After the
@@ -143,7 +144,7 @@ func (w *Writer) Close() error {
 		for w.bounds[first+1] == w.bounds[first] {
 			first++ // a tensor without elements is not missing
 		}
-		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.names[first]), missing))
+		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %s", quote(w.names[first]), shapetext.Count(missing, "byte")))
 	}
 	if w.file != nil {
 		err := w.buf.Flush()

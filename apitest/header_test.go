@@ -32,7 +32,7 @@ func TestReadHeader(t *testing.T) {
 	for n := range want.DataStart {
 		_, err := ReadHeader(bytes.NewReader(file[:n]))
 		if n < 8 {
-			require.ErrorContains(t, err, fmt.Sprintf("file of %d bytes", n))
+			require.ErrorContains(t, err, fmt.Sprintf("file of %d byte", n))
 		} else {
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		}
@@ -84,6 +84,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"a shape is an array", entry(`"dtype":"U8","data_offsets":[0,1],"shape":1`), `safetensors: tensor "a": expected an array, the shape, found '1' (at byte 56)`},
 		{"a dtype is a string", entry(`"shape":[1],"data_offsets":[0,1],"dtype":[`), `safetensors: tensor "a": expected a string, the dtype, found '[' (at byte 55)`},
 		{"data has no holes", entry(`"dtype":"U8","shape":[1],"data_offsets":[3,4]`), `safetensors: tensor "a": data offsets start at 3, but the tensors before it end at 0: a hole of 3 bytes (at byte 10)`},
+		{"a hole of one byte", entry(`"dtype":"U8","shape":[1],"data_offsets":[1,2]`), `safetensors: tensor "a": data offsets start at 1, but the tensors before it end at 0: a hole of 1 byte (at byte 10)`},
 		{"offsets do not count from the start of the file", entry(`"dtype":"U8","shape":[1],"data_offsets":[63,64]`), `safetensors: tensor "a": data offsets start at 63, but the tensors before it end at 0: a hole of 63 bytes; offsets count from the end of the header (at byte 10)`},
 		{"offsets do not count from the header length", entry(`"dtype":"U8","shape":[1],"data_offsets":[55,56]`) + "  ", `safetensors: tensor "a": data offsets start at 55, but the tensors before it end at 0: a hole of 55 bytes; offsets count from the end of the header (at byte 10)`},
 		{"a hole is before the end of the header", entry(`"dtype":"U8","shape":[1],"data_offsets":[54,55]`) + "  ", `safetensors: tensor "a": data offsets start at 54, but the tensors before it end at 0: a hole of 54 bytes (at byte 10)`},
@@ -165,7 +166,7 @@ func TestNotSafetensors(t *testing.T) {
 		{`{"weight_map":{}}`, "JSON text"},
 		{"anything else", "this is text, not a safetensors file"},
 		{"any\x00thing else", "header length"},
-		{string(fileOf(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1)), "data offsets [0,1] hold 1 bytes"},
+		{string(fileOf(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1)), "data offsets [0,1] hold 1 byte, U8 [2] needs 2"},
 	} {
 		errs := openingErrors(t, []byte(c.content))
 		errs["ReadHeader"] = errorOf(ReadHeader(strings.NewReader(c.content)))

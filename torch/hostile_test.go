@@ -221,7 +221,7 @@ func TestHostileLegacy(t *testing.T) {
 		"negative count":     {object, keys, strings.Repeat("\xff", 8), `storage "0" claims -1 elements`},
 		"huge count":         {object, keys, strings.Repeat("\xff", 7) + "\x3f", `claims 4611686018427387903 elements`},
 		"another count":      {object, keys, "\x02" + count[1:] + "abcdefgh", `storage "0" has 8 bytes, not 1 elements of 4 bytes`},
-		"bytes after":        {object, keys, count + "abcde", "1 bytes after the last storage"},
+		"bytes after":        {object, keys, count + "abcde", "1 byte after the last storage"},
 		"unknown key":        {object, "\x80\x02]\x8c\x011a.", count + "abcd", `the key of a storage is unknown or a duplicate: "1"`},
 		"duplicate key":      {object, "\x80\x02](\x8c\x010\x8c\x010e.", count + "abcd", `the key of a storage is unknown or a duplicate: "0"`},
 		"storage not listed": {object, "\x80\x02].", "", `the file has no storage "0"`},

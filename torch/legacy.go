@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -134,7 +135,7 @@ func (l legacyFile) index(r io.ReaderAt, keys any, first map[string]*storage, po
 		pos += l[key].Size()
 	}
 	if pos < size {
-		return fmt.Errorf("%d bytes after the last storage", size-pos)
+		return fmt.Errorf("%s after the last storage", shapetext.Count(size-pos, "byte"))
 	}
 	return nil
 }

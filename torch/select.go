@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -282,7 +283,7 @@ func (c *contained) withCandidates(text string, top any) error {
 	n := 0
 	for d := range c.dicts(top, false) {
 		if n++; n <= maxNamed {
-			named = append(named, fmt.Sprintf("%.200q (%s)", d.key, tensors(c.tensorsIn(d.value))))
+			named = append(named, fmt.Sprintf("%.200q (%s)", d.key, shapetext.Count(c.tensorsIn(d.value), "tensor")))
 		}
 	}
 	switch {
@@ -328,13 +329,6 @@ func (c *contained) dicts(top any, nested bool) iter.Seq[dict] {
 // maxPath limits the keys that Keys returns and that errors suggest: they have fewer bytes than
 // this, not counting the last dot.
 const maxPath = 1000
-
-func tensors(n int) string {
-	if n == 1 {
-		return "1 tensor"
-	}
-	return fmt.Sprintf("%d tensors", n)
-}
 
 // join appends a name to a path, after a dot.
 func join(path, name string) string {

@@ -238,7 +238,10 @@ func (c *command) noteAliases(aliases map[string]string, names []string) {
 	for _, name := range names[:min(len(names), most)] {
 		c.opener.Note(fmt.Sprintf("%s is another name of %s, as the metadata says", term.Name(name), term.Name(aliases[name])))
 	}
-	if more := len(names) - most; more > 0 {
+	switch more := len(names) - most; {
+	case more == 1:
+		c.opener.Note("1 more name is another name of a tensor")
+	case more > 1:
 		c.opener.Note(fmt.Sprintf("%d more names are other names of tensors", more))
 	}
 }

@@ -1,4 +1,4 @@
-// Package shapetext formats shapes for errors and findings, in the form that they have in the header of a file.
+// Package shapetext formats shapes and counts for errors and findings; shapes in the form that they have in the header of a file.
 package shapetext
 
 import (
@@ -21,4 +21,12 @@ func Of[T int | int64](dims []T) string {
 		b = strconv.AppendInt(b, int64(dim), 10)
 	}
 	return string(append(b, ']'))
+}
+
+// Count returns a number with a regular noun, such as "1 element" and "2 elements".
+func Count[T int | int64](n T, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 const (
@@ -62,7 +63,7 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, met
 	defer named(&err)
 	var n uint64
 	if size < prefixSize {
-		return nil, nil, fmt.Errorf("%d bytes are not a header: %w", size, io.ErrUnexpectedEOF)
+		return nil, nil, fmt.Errorf("%s: shorter than a header: %w", shapetext.Count(size, "byte"), io.ErrUnexpectedEOF)
 	}
 	file := io.NewSectionReader(r, 0, size)
 	if err := binary.Read(file, binary.LittleEndian, &n); err != nil {

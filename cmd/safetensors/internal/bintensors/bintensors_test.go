@@ -269,7 +269,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	for name, test := range map[string]struct{ data, want string }{
-		"empty":     {"", "0 bytes are not a header: unexpected EOF"},
+		"empty":     {"", "0 bytes: shorter than a header: unexpected EOF"},
 		"too long":  {"\x01\xe1\xf5\x05\x00\x00\x00\x00\x00", "header length 100000001 exceeds the limit of 100000000"},
 		"truncated": {"\x08\x00\x00\x00\x00\x00\x00\x00\x00", "header length 8 exceeds the 1 bytes that follow it: unexpected EOF"},
 	} {

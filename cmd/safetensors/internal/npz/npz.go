@@ -32,6 +32,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/zipfile"
 )
 
@@ -127,9 +128,9 @@ func (h *header) layOut(size int64, r io.ReaderAt, file string) (safetensors.Ten
 	case err != nil:
 		return t, err
 	case t.Size() > data:
-		return t, fmt.Errorf("%v needs %d bytes, the file has %d: %w", t, t.Size(), data, io.ErrUnexpectedEOF)
+		return t, fmt.Errorf("%v needs %s, the file has %d: %w", t, shapetext.Count(t.Size(), "byte"), data, io.ErrUnexpectedEOF)
 	case t.Size() < data:
-		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), data)
+		return t, fmt.Errorf("%v needs %s, the file has %d", t, shapetext.Count(t.Size(), "byte"), data)
 	}
 	return t, nil
 }

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
@@ -86,7 +87,11 @@ func (o *Opener) noteLeftOut(c *Checkpoint, entries []string) {
 	const most = 10
 	for i, entry := range entries {
 		if i == most {
-			o.note("%s: %d more entries are left out", storage.Shown(c.Name), len(entries)-most)
+			verb := "are"
+			if len(entries) == most+1 {
+				verb = "is"
+			}
+			o.note("%s: %s %s left out", storage.Shown(c.Name), english.Plural(len(entries)-most, "more entry", "more entries"), verb)
 			break
 		}
 		o.note("%s: %s is left out: %v", storage.Shown(c.Name), term.Name(entry), c.Refused[entry])

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -226,5 +227,17 @@ func TestPinsOfURL(t *testing.T) {
 		c := must(newOpener(t).Open(server.URL + "/" + name))
 		defer c.Close()
 		require.Equal(t, want, must(c.Pins()))
+	}
+}
+
+// TestNoteLeftOut notes ten entries that are left out, and counts the others.
+func TestNoteLeftOut(t *testing.T) {
+	c := &Checkpoint{Name: "x.pt", Contents: format.Contents{Refused: map[string]error{"a": errors.New("it is an object")}}}
+	for n, last := range map[int]string{10: "x.pt: a is left out: it is an object", 11: "x.pt: 1 more entry is left out", 12: "x.pt: 2 more entries are left out"} {
+		var notes []string
+		o := &Opener{Note: func(text string) { notes = append(notes, text) }}
+		o.noteLeftOut(c, slices.Repeat([]string{"a"}, n))
+		require.Len(t, notes, min(n, 11))
+		require.Equal(t, last, notes[len(notes)-1])
 	}
 }

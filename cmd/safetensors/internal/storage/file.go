@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors/hub"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A File describes one of the files of a source.
@@ -83,7 +84,7 @@ func (f File) Unchanged() error {
 // size, or if the file has changed since it was described: then the bytes may be a mixture.
 func (f File) CheckRead(n int64) error {
 	if f.Size >= 0 && n != f.Size {
-		return fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, n, f.Size)
+		return fmt.Errorf("%s %w: %s, was %s", f.Name, errChanged, shapetext.Count(n, "byte"), shapetext.Count(f.Size, "byte"))
 	}
 	return f.Unchanged()
 }
@@ -98,7 +99,7 @@ func (f File) CopyTo(w io.Writer) error {
 	defer r.Close()
 	n, err := io.Copy(w, r) // fails at the end of a file whose checksum differs from that of the hub
 	if err == nil && f.Size >= 0 && n != f.Size {
-		err = fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, n, f.Size)
+		err = fmt.Errorf("%s %w: %s, was %s", f.Name, errChanged, shapetext.Count(n, "byte"), shapetext.Count(f.Size, "byte"))
 	}
 	return err
 }
@@ -134,7 +135,7 @@ func (f File) CopyFrom(w io.Writer, off int64) error {
 	const block = 8 << 20
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{io.NewSectionReader(at, off, f.Size-off)}, make([]byte, block))
 	if err == nil && n != f.Size-off {
-		err = fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, off+n, f.Size)
+		err = fmt.Errorf("%s %w: %s, was %s", f.Name, errChanged, shapetext.Count(off+n, "byte"), shapetext.Count(f.Size, "byte"))
 	}
 	return err
 }
