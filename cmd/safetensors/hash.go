@@ -23,8 +23,9 @@ config.json and the like; sign covers all files.
 
 --tensors adds the sum of each tensor, in lines that sha256sum takes for comments. It
 covers dtype and shape, a newline and the bytes, so it stays the same when files are
-merged or split. A tensor that cannot be read is an error unless --only or --except
-leaves it out.
+merged or split. There is a line for each stored tensor, and none for the other names of a
+tied tensor, which the metadata lists; verify finds the tensor by any of them. A tensor
+that cannot be read is an error unless --only or --except leaves it out.
 
 --data prints the sum of the data of each safetensors file, without its header. It stays
 the same when metadata change. kohya's sd-scripts call it sshs_model_hash; Civitai shows
@@ -135,6 +136,9 @@ func (c *command) sumsOfSource(name string, tensors bool, selection pattern.Sele
 		}
 	}
 	var names []string
+	if tensors {
+		names = []string{}
+	}
 	for _, name := range selected {
 		if _, is := src.Tensors[name]; is && mine() {
 			names = append(names, name)

@@ -22,9 +22,13 @@ type unreadSums struct {
 	Unread []report.Unread `json:"unread"`
 }
 
-// sums computes the sums of files and tensors, concurrently on all processors.
+// sums computes the sums of files and tensors, concurrently on all processors. If names is nil, the manifest has no
+// list of tensors.
 func (c *command) sums(src *source.Checkpoint, files []storage.File, names []string) (*manifest.Manifest, error) {
-	m := &manifest.Manifest{Files: make([]manifest.Entry, len(files)), Tensors: make([]manifest.Entry, len(names))}
+	m := &manifest.Manifest{Files: make([]manifest.Entry, len(files))}
+	if names != nil {
+		m.Tensors = make([]manifest.Entry, len(names))
+	}
 	var jobs []job
 	for i, file := range files {
 		jobs = append(jobs, job{file.Size, func() error {

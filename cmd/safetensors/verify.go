@@ -77,7 +77,7 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		onHub := hub != "" || len(args) == 1 && strings.HasPrefix(args[0], "hf://") && !signed.trust()
 		switch {
 		case c.opener.Key != "" && signed.given():
-			return usage("--key is for PyTorch files; the key of a signature is --public-key %s", term.Name(c.opener.Key))
+			return usage("--key is for PyTorch files; the key of a signature is --public-key %s", term.FileWord(c.opener.Key))
 		case len(only) > 0 && (onHub || signed.given()):
 			return usage("--only can be used only with a MANIFEST")
 		case len(except) > 0 && (onHub || signed.given()):

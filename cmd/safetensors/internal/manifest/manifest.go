@@ -23,10 +23,10 @@ func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 func (s Sum) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // A Manifest has the sums of files and of tensors, each in the order of the list. Its fields and
-// the fields of an Entry are also the JSON that hash prints.
+// the fields of an Entry are also the JSON that hash prints, without tensors if Tensors is nil.
 type Manifest struct {
 	Files   []Entry `json:"files"`
-	Tensors []Entry `json:"tensors,omitempty"`
+	Tensors []Entry `json:"tensors,omitzero"`
 }
 
 // An Entry is a name and its sum. The sum of a tensor covers its dtype and shape, as Tensor.String
