@@ -37,14 +37,10 @@ func (e *NoMatch) Error() string {
 		return fmt.Sprintf("%s, did you mean %q?", text, inside)
 	}
 	name := nearest(e.Glob.text, withModules(e.names))
-	if strings.Contains(name, "[") { // in a Glob, it begins a class
-		below := ""
-		switch inFolder := func(other string) bool { return strings.HasPrefix(other, name+"/") }; { // a Glob with classes does not select the names below a module or a folder
-		case slices.Contains(e.names, name):
-		case slices.ContainsFunc(e.names, inFolder):
+	if strings.Contains(name, "[") && !slices.Contains(e.names, name) { // a Glob with classes does not select the names below a module or a folder
+		below := ".*"
+		if slices.ContainsFunc(e.names, func(other string) bool { return strings.HasPrefix(other, name+"/") }) {
 			below = "/*"
-		default:
-			below = ".*"
 		}
 		name = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]").Replace(name) + below
 	}

@@ -16,7 +16,8 @@ import (
 // one of several characters. A Glob without such characters also selects all names below it:
 // model.layers.0 selects model.layers.0.mlp.weight, and unet selects unet/conv_in.weight in a folder
 // of several models. If it ends in a dot or a slash, as the completion of a shell may leave it, it
-// selects only the names below it.
+// selects only the names below it. A Glob also selects the name that equals its text, such as x[0].y,
+// which the class does not match.
 type Glob struct {
 	text string
 	re   *regexp.Regexp
@@ -62,7 +63,7 @@ func ParseGlob(text string) (Glob, error) {
 }
 
 // Matches reports whether the Glob selects a name.
-func (g Glob) Matches(name string) bool { return g.re.MatchString(name) }
+func (g Glob) Matches(name string) bool { return name == g.text || g.re.MatchString(name) }
 
 // String returns the text of the Glob.
 func (g Glob) String() string { return g.text }

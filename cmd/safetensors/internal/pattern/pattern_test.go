@@ -140,7 +140,7 @@ func TestSelection(t *testing.T) {
 	}
 	brackets := []string{"a[b]", "m[0].w*[x]?", "plain", "u[1]/x"}
 	for text, want := range map[string]string{
-		"a[b]": `"a[b]", did you mean "a[[]b]"?`, "m[0].w": `"m[0].w", did you mean "m[[]0].*"?`, "m[0].w*[x]?": `"m[0].w*[x]?", did you mean "m[[]0].w[*][[]x][?]"?`,
+		"a[c]": `"a[c]", did you mean "a[b]"?`, "m[0].w": `"m[0].w", did you mean "m[[]0].*"?`, "m[0].w*[y]?": `"m[0].w*[y]?", did you mean "m[0].w*[x]?"?`,
 		"m[0]": `"m[0]", did you mean "m[[]0].*"?`, "plein[1]": `"plein[1]"`,
 		"u[1]": `"u[1]", did you mean "u[[]1]/*"?`,
 	} {
@@ -157,6 +157,19 @@ func TestSelection(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, selected, 1, "the pattern that is suggested works")
 		}
+	}
+	for text, want := range map[string][]string{
+		"x[0].y": {"x[0].y", "x0.y"}, "x[[]0].y": {"x[0].y"}, "x0.y": {"x0.y"}, "a*?": {"a*?", "ab*?"}, "b[": nil,
+	} { // a pattern also selects the name that equals it
+		s, err := ParseSelection([]string{text}, nil)
+		if want == nil {
+			require.ErrorContains(t, err, "[ without ]")
+			continue
+		}
+		require.NoError(t, err)
+		selected, err := s.Of([]string{"x[0].y", "x0.y", "x1.y", "a*?", "ab*?", "b["})
+		require.NoError(t, err)
+		require.Equal(t, want, selected)
 	}
 	for _, only := range [][]string{nil, {"a"}} {
 		s, err := ParseSelection(only, []string{"a", "b", "c"})
