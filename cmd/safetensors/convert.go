@@ -22,22 +22,18 @@ import (
 // quantisedParts returns the layouts of the tensors of a source that are parts of quantised
 // tensors. It is an error if that cannot be determined.
 func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
-	configs := make(map[string][]byte)
-	for _, one := range src.Sources() {
-		config, err := configOf(one)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", storage.Shown(one.Name), err)
-		}
-		configs[string(config)] = config
+	configs, err := configsOf(src)
+	if err != nil && len(src.Sources()) == 1 {
+		err = fmt.Errorf("%s: %w", storage.Shown(src.Name), err)
 	}
-	if len(configs) > 1 {
-		delete(configs, "") // removes the absent config of some of the sources
+	if err != nil {
+		return nil, err
 	}
 	parts := make(map[string]quant.Layout)
 	for _, config := range configs {
 		layouts, err := quant.Layouts(src.Tensors, config)
 		if err != nil {
-			return nil, fmt.Errorf("%s: it is not known which tensors are quantised, and a conversion would spoil those: %w", storage.Shown(src.Name), term.Bare(err))
+			return nil, fmt.Errorf("%s: it is not known which tensors are quantised, and a conversion would spoil those: %w", storage.Shown(src.Name), withUnreadConfig(src, config, term.Bare(err)))
 		}
 		maps.Copy(parts, layouts)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,43 @@ type unreadConfig struct{ error }
 
 func (e unreadConfig) Unwrap() error { return e.error }
 
+// configsOf returns the different configs of a source, or of several sources that were opened as one: one nil config if
+// none of them has a config.
+func configsOf(src *source.Checkpoint) (all [][]byte, err error) {
+	for _, one := range src.Sources() {
+		config, err := configOf(one)
+		if err != nil && len(src.Sources()) > 1 {
+			err = fmt.Errorf("%s: %w", storage.Shown(one.Name), err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if config != nil && !slices.ContainsFunc(all, func(other []byte) bool { return bytes.Equal(config, other) }) {
+			all = append(all, config)
+		}
+	}
+	if all == nil {
+		all = [][]byte{nil}
+	}
+	return all, nil
+}
+
+// withUnreadConfig returns err, the error of finding quantised tensors with a config. If the config is nil, and a
+// source has another file that describes its tensors, withUnreadConfig adds how this command can read it.
+func withUnreadConfig(src *source.Checkpoint, config []byte, err error) error {
+	if err == nil || config != nil {
+		return err
+	}
+	for _, one := range src.Sources() {
+		for _, name := range []string{"quantize_config.json", "quant_config.json"} {
+			if _, absent := one.Folder.ReadFile(name); absent == nil {
+				return fmt.Errorf("%w; %s is not read: its keys, and quant_method, belong into the quantization_config of config.json", err, name)
+			}
+		}
+	}
+	return err
+}
+
 // configOf returns the config that describes how the tensors of a source are quantised, or nil if
 // there is none. Every error is an unreadConfig.
 func configOf(src *source.Checkpoint) ([]byte, error) {
@@ -62,10 +100,14 @@ func configOf(src *source.Checkpoint) ([]byte, error) {
 // tensors that belong to them. A layout without bits is that of a tensor that no value needs, such
 // as a scale of inputs or a marker. Errors do not name the source.
 func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err error) {
-	config, err := configOf(src)
+	configs, err := configsOf(src)
 	if err != nil {
 		return nil, err
 	}
+	if len(configs) > 1 {
+		return nil, errors.New("the config.json of one SRC describes other quantised tensors than that of another: dequantise each SRC by itself")
+	}
+	config := configs[0]
 	if marker, ok := src.Metadata[quantMarker]; ok && config == nil {
 		config = []byte(marker)
 	} else if ok {
@@ -79,7 +121,7 @@ func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err er
 		plain, err = quant.Dequantize(src.Tensors, config)
 	}
 	if err != nil {
-		return nil, term.Bare(err)
+		return nil, withUnreadConfig(src, config, term.Bare(err))
 	}
 	src.Tensors = plain
 	if len(layouts) > 0 {
