@@ -179,7 +179,7 @@ func (c *command) ready(w *copyJob, to copyTarget) (*dest.Set, error) {
 	if to.shards == nil || to.named {
 		return nil, unoccupied(to.dst, w.force)
 	}
-	if to.whole && w.src.Layout != nil || stemOf(w.src) != format.Stem || w.parameters != 0 {
+	if to.whole && w.src.Layout != nil || stemOf(w.src) != format.Stem || w.parameters != 0 || c.variantOf(w.src) != "" {
 		set, err := c.shardsOf(w, to.shards)
 		if err == nil {
 			err = w.checkLibrary(set, to.shards)

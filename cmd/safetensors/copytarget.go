@@ -60,7 +60,7 @@ func (c *command) openTarget(name string, f *copyFlags, sources int) (to copyTar
 	to.folder, _ = to.dst.(dest.Dir)
 	to.shards, _ = to.dst.(dest.Shared)
 	to.whole = to.shards != nil && sources == 1 && f.maxShardSize == ""
-	if !to.whole {
+	if to.shards == nil { // otherwise ready checks the folder, because the names of the shards depend on the source
 		if err := unoccupied(to.dst, f.force); err != nil {
 			return to, err
 		}

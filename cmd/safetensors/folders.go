@@ -29,7 +29,7 @@ import (
 func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 	set := &dest.Set{
 		Parameters: w.parameters,
-		Shards:     make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force, Variant: c.opener.Variant,
+		Shards:     make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force, Variant: c.variantOf(w.src),
 		AtOnce: 2, Unchanged: w.unchanged, // two, because each shard may hold results of computed tensors
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
@@ -39,7 +39,7 @@ func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 		set.Shards = map[string]dest.Shard{stemOf(w.src) + format.Safetensors.Endings[0]: unchangedShard(file)}
 	case w.maxShardSize != "" || w.src.Layout == nil:
 		maxBytes, _ := term.ParseBytes(w.maxShardSize) // 0 if the flag is not set
-		set.Shards, set.Index = dest.Split(w.tensors, maxBytes, stemOf(w.src))
+		set.Shards, set.Index = dest.Split(w.tensors, maxBytes, stemOf(w.src), c.variantOf(w.src))
 		if err := w.wholeAdapter(len(set.Shards)); err != nil {
 			return nil, err
 		}
@@ -154,13 +154,13 @@ func (w *copyJob) makeIndex(set *dest.Set) error {
 
 // indexName returns the name of the index for shards that keep their names in the source.
 func (w *copyJob) indexName() string {
-	ending := ".safetensors.index.json"
+	of := ""
 	for _, shard := range w.src.Layout.Shards {
 		if s, ok := variant.ParseShard(shard); ok && s.Variant != "" {
-			ending = ".safetensors.index." + s.Variant + ".json"
+			of = s.Variant
 		}
 	}
-	return stemOf(w.src) + ending
+	return variant.IndexName(stemOf(w.src), of, ".safetensors")
 }
 
 // recordOf returns the present sizes and tags of files. It returns nil if a file can change without
@@ -184,7 +184,7 @@ func (w *copyJob) deal(set *dest.Set) {
 	stored := w.src.Layout.Shards
 	originals, names := slices.Sorted(maps.Keys(stored)), slices.Sorted(maps.Keys(w.origin))
 	if len(w.tensors) == 0 {
-		set.Shards[format.ModelFile] = dest.Shard{}
+		set.Shards[variant.FileName(stemOf(w.src), set.Variant, ".safetensors")] = dest.Shard{}
 	}
 	for name, t := range w.tensors {
 		shard := stored[nearest(w.origin[nearest(name, names)], originals)]
@@ -196,7 +196,7 @@ func (w *copyJob) deal(set *dest.Set) {
 	set.Index = w.src.Layout.Index
 	files := slices.Compact(slices.Sorted(maps.Values(stored)))
 	if !w.src.Layout.Plain || len(set.Shards) < len(files) {
-		set.Shards, set.Index = dest.Numbered(set.Shards, stemOf(w.src))
+		set.Shards, set.Index = dest.Numbered(set.Shards, stemOf(w.src), set.Variant)
 	}
 	if set.Index == "" && len(set.Shards) > 1 {
 		set.Index = w.indexName()
@@ -245,6 +245,15 @@ func nearest(name string, sorted []string) (best string) {
 
 // adapterStem is the stem in the names of the files of peft.
 const adapterStem = "adapter_model"
+
+// variantOf returns the variant that is selected in a source, which gives the copy its names. It returns "" for the default
+// files of a model that lacks the variant.
+func (c *command) variantOf(src *source.Checkpoint) string {
+	if c.opener.IgnoresVariant(src.Name) {
+		return ""
+	}
+	return c.opener.Variant
+}
 
 // stemOf returns the stem of the names of new shards. It is the stem that diffusers or peft uses,
 // if the source has such files, and otherwise "model", as with transformers.

@@ -104,7 +104,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		return parts.Refuse(err)
 	}
 	maxBytes, _ := term.ParseBytes(w.maxShardSize) // never fails, because openDestination has parsed it
-	shards, index := dest.Numbered(safetensors.Split(w.tensors, maxBytes), stemOf(w.src))
+	shards, index := dest.Numbered(safetensors.Split(w.tensors, maxBytes), stemOf(w.src), c.variantOf(w.src))
 	if err := w.wholeAdapter(len(shards)); err != nil {
 		return parts.Refuse(err)
 	}

@@ -66,6 +66,15 @@ func (e Endings) Split(name string) (model, variant string) {
 	return model, variant
 }
 
+// FileName returns the name of the only file of a model: x.safetensors, or x.fp16.safetensors for the variant fp16.
+func FileName(model, variant, ending string) string { return join(model, variant) + ending }
+
+// IndexName returns the name of the index of a model: x.safetensors.index.json, or x.safetensors.index.fp16.json for the
+// variant fp16.
+func IndexName(model, variant, ending string) string {
+	return join(model+ending+".index", variant) + ".json"
+}
+
 // Main returns the one of the files and indexes of a directory, as Among returns them, that a reader opens as
 // the model of the directory: the file with the usual name, its index, or the only index. It returns "" if
 // there is none.

@@ -133,6 +133,21 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// TestNames: FileName and IndexName make names that Split splits, and only the name of an index is one of an index.
+func TestNames(t *testing.T) {
+	e := Endings{".safetensors"}
+	for of, want := range map[string][2]string{
+		"": {"x-y.safetensors", "x-y.safetensors.index.json"}, "fp16": {"x-y.fp16.safetensors", "x-y.safetensors.index.fp16.json"},
+	} {
+		require.Equal(t, want, [2]string{FileName("x-y", of, ".safetensors"), IndexName("x-y", of, ".safetensors")})
+		for i, name := range want {
+			model, found := e.Split(name)
+			require.Equal(t, [2]string{"x-y", of}, [2]string{model, found})
+			require.Equal(t, i == 1, e.IsIndex(name))
+		}
+	}
+}
+
 // TestMainOf: Main prefers the usual file to its index, and that to any other index.
 func TestMainOf(t *testing.T) {
 	const usual, index, other = "m.safetensors", "m.safetensors.index.json", "x.safetensors.index.json"

@@ -46,8 +46,27 @@ func (s *Set) Replaces(name string) bool { return s.model().owns(name) }
 // beside reports whether a file of the folder belongs to another variant of the model that the Set writes, and readers
 // find both: they open the model without a variant by default, and the variant that the user names.
 func (s *Set) beside(name string) bool {
-	own, other := s.model(), modelOf(name)
-	return own.stem == other.stem && own.variant != other.variant && (own.variant == "" || own.variant == s.Variant)
+	own := s.model()
+	return own.isOther(name) && (own.variant == "" || own.variant == s.Variant)
+}
+
+// OtherVariant reports whether two files of a folder, of which either may be an index, belong to different variants of the
+// same model, judging by their names.
+func OtherVariant(a, b string) bool { return modelOf(a).isOther(b) }
+
+// isOther reports whether a file belongs to another variant of m.
+func (m model) isOther(name string) bool {
+	other := modelOf(name)
+	return m.stem == other.stem && m.variant != other.variant
+}
+
+// OtherKind returns the name of the single file of a model for the name of its index, and the other way round.
+func OtherKind(name string) string {
+	m := modelOf(name)
+	if isSafetensorsIndex(name) {
+		return variant.FileName(m.stem, m.variant, shardEnding)
+	}
+	return variant.IndexName(m.stem, m.variant, shardEnding)
 }
 
 // owns reports whether a file at the top of the folder is the index, the single file or a shard of a save of m.

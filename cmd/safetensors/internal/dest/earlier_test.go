@@ -14,7 +14,7 @@ import (
 func writeStem(t *testing.T, to Shared, stem string, maxBytes int64, tensors ...string) error {
 	t.Helper()
 	s := &Set{Force: true}
-	s.Shards, s.Index = Split(checkpoint(tensors...), maxBytes, stem)
+	s.Shards, s.Index = Split(checkpoint(tensors...), maxBytes, stem, "")
 	return s.Write(to)
 }
 

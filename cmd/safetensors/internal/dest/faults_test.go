@@ -103,7 +103,7 @@ func TestEveryOperation(t *testing.T) {
 	split := func(names ...string) func(*testing.T) *Set {
 		return func(*testing.T) *Set {
 			s := new(Set)
-			s.Shards, s.Index = Split(checkpoint(names...), 16, "model")
+			s.Shards, s.Index = Split(checkpoint(names...), 16, "model", "")
 			return s
 		}
 	}

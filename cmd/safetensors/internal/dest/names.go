@@ -7,30 +7,37 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // Split assigns tensors to shards of at most maxBytes, or to one shard if maxBytes is 0. It names
 // the shards and their index as Numbered does.
-func Split(tensors map[string]safetensors.Tensor, maxBytes int64, stem string) (shards map[string]Shard, index string) {
+func Split(tensors map[string]safetensors.Tensor, maxBytes int64, stem, ofVariant string) (shards map[string]Shard, index string) {
 	shards = make(map[string]Shard)
 	for name, some := range safetensors.Split(tensors, maxBytes) {
 		shards[name] = Shard{Tensors: some}
 	}
-	return Numbered(shards, stem)
+	return Numbered(shards, stem, ofVariant)
 }
 
 // Numbered renames shards, in the order of their names, to the names of the shards of a model with
-// this stem. It also returns the name of their index, or "" if there is only one shard.
-func Numbered[T any](shards map[string]T, stem string) (named map[string]T, index string) {
+// this stem, or of this variant of the model if ofVariant is not "". It also returns the name of their index, or
+// "" if there is only one shard.
+func Numbered[T any](shards map[string]T, stem, ofVariant string) (named map[string]T, index string) {
 	named = make(map[string]T, len(shards))
+	shard := variant.Shard{Stem: stem, Variant: ofVariant, Count: fmt.Sprintf("%05d", len(shards)), Ending: shardEnding}
 	for i, name := range slices.Sorted(maps.Keys(shards)) {
 		if len(shards) == 1 {
-			return map[string]T{stem + ".safetensors": shards[name]}, ""
+			return map[string]T{variant.FileName(stem, ofVariant, shardEnding): shards[name]}, ""
 		}
-		named[fmt.Sprintf("%s-%05d-of-%05d.safetensors", stem, i+1, len(shards))] = shards[name]
+		shard.Number = fmt.Sprintf("%05d", i+1)
+		named[shard.String()] = shards[name]
 	}
-	return named, stem + ".safetensors.index.json"
+	return named, variant.IndexName(stem, ofVariant, shardEnding)
 }
+
+// shardEnding is the ending of the names of shards.
+const shardEnding = ".safetensors"
 
 // totalParameters matches the entry total_parameters in the metadata of an index that NewIndex
 // makes.

@@ -47,7 +47,7 @@ func (o objects) Lock(bool) (unlock func(), err error) { return func() {}, nil }
 
 func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	set := &Set{Metadata: metadata, Force: true, Unchanged: last}
-	set.Shards, set.Index = Split(tensors, o.maxBytes, format.Stem)
+	set.Shards, set.Index = Split(tensors, o.maxBytes, format.Stem, "")
 	return set.Write(o)
 }
 

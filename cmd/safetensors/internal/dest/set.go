@@ -343,8 +343,8 @@ func isPartOfSet(name string) bool {
 
 var safetensorsFiles = variant.Endings{".safetensors"}
 
-// free returns an error if a folder contains a file of a checkpoint. maxBytes is the largest size of a shard, or 0 for a
-// single file.
+// free returns an error if a folder contains a file of a checkpoint, other than a variant of the model that a Destination
+// writes. maxBytes is the largest size of a shard, or 0 for a single file.
 func free(to Shared, maxBytes int64) error {
 	files, err := to.Files("", false)
 	if err == nil {
@@ -353,7 +353,7 @@ func free(to Shared, maxBytes int64) error {
 	if err != nil {
 		return err
 	}
-	names := slices.Sorted(maps.Keys(files))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(files)), new(Set).beside)
 	for _, name := range names {
 		if IsCheckpoint(name) && (name == format.ModelFile || isPartOfSet(name)) {
 			return checkAbsent(to.PathOf(name), nil)

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/internal/variant"
@@ -56,7 +55,7 @@ func (j *Job) read(name string) ([]byte, error) { return j.To.Read(name, dest.Mo
 // checkpoint, or another file that must stay. If another part has stored a plan in the meantime, create returns that plan.
 func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if dest.IsCheckpoint(name) {
+		if inTheWay(name, j.last()) {
 			return nil, j.occupied(name)
 		}
 	}
@@ -78,6 +77,20 @@ func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 	return nil, Refuse(fmt.Errorf("%s: the store has replaced a file that it should only have created, and parts rely on that", j.Name))
 }
 
+// inTheWay reports whether a file in a folder prevents the checkpoints of jobs, each of which has one of the files in own: it
+// belongs to a checkpoint, but not to another variant of the same model, which stays beside these.
+func inTheWay(name string, own ...string) bool {
+	return dest.IsCheckpoint(name) && slices.ContainsFunc(own, func(file string) bool { return !dest.OtherVariant(name, file) })
+}
+
+// last returns the name of the file that completes the checkpoint.
+func (j *Job) last() string {
+	if j.Index != "" {
+		return j.Index
+	}
+	return j.Plan.Shards[0].Name
+}
+
 // occupied returns the error for a folder that holds a checkpoint, to which the file with this name
 // belongs.
 func (j *Job) occupied(name string) error {
@@ -96,11 +109,8 @@ func (j *Job) compare(text []byte) (stale map[string]string, err error) {
 
 // checkLast returns an error if the folder holds a checkpoint other than that of the plan.
 func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
-	last, other := j.Index, strings.TrimSuffix(j.Index, ".index.json") // last file of the plan's checkpoint, and of a checkpoint of the other kind
-	if j.Index == "" {
-		last = j.Plan.Shards[0].Name
-		other = last + ".index.json"
-	}
+	last := j.last()
+	other := dest.OtherKind(last) // last file of a checkpoint of the other kind
 	if _, found := files[other]; found {
 		return j.occupied(other)
 	}
@@ -123,19 +133,23 @@ func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
 
 // leftovers returns the shards of another job, whose plan is there, in the folder: as stale, with
 // their versions, those with the name of a shard of this job, and as others the names of the rest. It
-// is an error if that job has completed its checkpoint, or the folder holds another one.
+// is an error if that job has completed its checkpoint, or the folder holds another one. Checkpoints of variants that neither
+// job writes are ignored.
 func (j *Job) leftovers(files map[string]dest.Stored, there []byte) (stale map[string]string, others []string, err error) {
-	known := make(map[string]bool)
+	known, own := make(map[string]bool), []string{j.last()}
 	if old, err := decode(there); err == nil {
 		for _, s := range old.Shards {
 			known[s.Name] = true
+		}
+		for _, s := range old.Shards[:min(len(old.Shards), 1)] { // all are of the same variant
+			own = append(own, s.Name)
 		}
 	}
 	stale = make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		_, isShard := variant.ParseShard(name)
 		switch {
-		case !dest.IsCheckpoint(name):
+		case !inTheWay(name, own...):
 		case !isShard, !known[name]: // a single file, an index, or a file of another program
 			return nil, nil, j.occupied(name)
 		case j.Shards[name] != nil:
