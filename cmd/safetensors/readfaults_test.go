@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -339,7 +340,7 @@ func TestCorruptMember(t *testing.T) {
 				src := strings.Split(name, "/")[0]
 				got := runs(t, strings.Fields(strings.ReplaceAll(line, "SRC", src))...)
 				require.Equal(t, exitFailed, got.code, "%s: %s", name, line)
-				require.Regexp(t, `tensor "[^"]+".*`+name+`: .*zip member`, got.stderr, line)
+				require.Regexp(t, `tensor "[^"]+".*`+regexp.QuoteMeta(filepath.FromSlash(name))+`: .*zip member`, got.stderr, line)
 			}
 		}
 	}

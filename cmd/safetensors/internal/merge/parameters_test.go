@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
 )
 
@@ -127,12 +128,12 @@ func TestLoRANear(t *testing.T) {
 	w, _ := random(t, rand.New(rand.NewPCG(5, 6)), safetensors.F32, 4, 4)
 	adapter := checkpoint{module + ".lora_A.weight": w, module + ".lora_B.weight": w}
 	for base, rename := range map[string]string{
-		"language_model.model.layers.0.q_proj.weight": `--rename 's/^base_model\.model\./base_model.model.language_model./'`,
-		"model.language_model.layers.0.q_proj.weight": `--rename 's/^base_model\.model\.model\./base_model.model.model.language_model./'`,
+		"language_model.model.layers.0.q_proj.weight": `s/^base_model\.model\./base_model.model.language_model./`,
+		"model.language_model.layers.0.q_proj.weight": `s/^base_model\.model\.model\./base_model.model.model.language_model./`,
 	} {
 		_, err := LoRA(checkpoint{base: w, "lm_head.weight": w}, adapter, []byte(`{}`))
 		require.ErrorContains(t, err, base)
-		require.ErrorContains(t, err, rename)
+		require.ErrorContains(t, err, "--rename "+term.Word(rename))
 	}
 	_, err := LoRA(checkpoint{"visual.blocks.0.weight": w}, adapter, []byte(`{}`))
 	require.ErrorContains(t, err, "the base has no tensor")

@@ -34,5 +34,5 @@ func TestWord(t *testing.T) {
 			require.Equal(t, c.text, string(out))
 		}
 	}
-	require.Equal(t, []string{"-", "./-x", "'./-x y'"}, []string{FileWord("-"), FileWord("-x"), FileWord("-x y")})
+	require.Equal(t, []string{"-", "./-x", Word("./-x y")}, []string{FileWord("-"), FileWord("-x"), FileWord("-x y")})
 }
