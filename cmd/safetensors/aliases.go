@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -106,7 +107,7 @@ func (w *copyJob) noteEmbeddings(note func(text string)) {
 	all, _ := safetensors.Untie(w.tensors, w.metadata)
 	for _, alias := range slices.Sorted(maps.Keys(all)) {
 		stored := w.metadata[alias]
-		if _, found := w.tensors[alias]; found || !merge.IsEmbeddings(alias) || merge.IsEmbeddings(stored) {
+		if _, found := w.tensors[alias]; found || !tensorname.IsEmbedding(alias) || tensorname.IsEmbedding(stored) {
 			continue
 		}
 		advice := "without --tie, the copy stores both"

@@ -13,8 +13,8 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
-	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // addAdapters returns the tensors of the source with all adapters merged into them, and records how
@@ -180,8 +180,13 @@ func tyingOf(config []byte) (tied, untied bool) {
 // headClasses are the ends of the names of classes of transformers that have a head of the size of the vocabulary.
 var headClasses = []string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"}
 
-// vocabulary matches the names of the tensors that have a row for each token.
-var vocabulary = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared|lm_head|embed_out)\.(weight|bias)$`)
+// ofVocabulary reports whether a tensor with this name has a row for each token: an embedding, a head, or the bias of a head.
+func ofVocabulary(name string) bool {
+	if module, is := strings.CutSuffix(name, ".bias"); is {
+		name = module + ".weight"
+	}
+	return tensorname.IsEmbedding(name) || tensorname.IsHead(name)
+}
 
 // resize records the new size of the vocabulary if an adapter has whole embeddings with more or
 // fewer rows than those of the base. All tensors with a row for each token must have the new size, and
@@ -191,7 +196,7 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 		rows := got.Rows[name]
 		now := resizing{rows[0], rows[1]}
 		switch {
-		case !vocabulary().MatchString(name):
+		case !ofVocabulary(name):
 			return fmt.Errorf("it has %d rows of %q, the base has %d: only embeddings can have another size; --except of cp leaves the tensor out of the adapter", now.to, name, now.from)
 		case w.resized != resizing{} && w.resized != now:
 			return fmt.Errorf("it has %d rows of %q, but %d rows of other embeddings", now.to, name, w.resized.to)
@@ -202,7 +207,7 @@ func (w *copyJob) resize(got *merge.Adapted) error {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(got.Tensors)) {
-		if shape := got.Tensors[name].Shape(); vocabulary().MatchString(name) && len(shape) > 0 && shape[0] == w.resized.from {
+		if shape := got.Tensors[name].Shape(); ofVocabulary(name) && len(shape) > 0 && shape[0] == w.resized.from {
 			more := fmt.Sprintf("%d more", w.resized.to-w.resized.from)
 			if w.resized.to < w.resized.from {
 				more = fmt.Sprintf("%d fewer", w.resized.from-w.resized.to)

@@ -53,6 +53,9 @@ func TestResize(t *testing.T) {
 		{map[string][2]int{embedding: {4, 5}, head: {4, 6}}, 6, "but 6 rows of other embeddings"},
 		{map[string][2]int{"model.norm.weight": {4, 5}}, 4, "only embeddings can have another size"},
 		{map[string][2]int{embedding: {4, 3}}, 3, ""},
+		{map[string][2]int{"backbone.embeddings.weight": {4, 5}}, 5, ""},                            // Mamba
+		{map[string][2]int{"cls.predictions.decoder.weight": {4, 5}, embedding: {4, 5}}, 5, ""},     // BERT
+		{map[string][2]int{"generator_lm_head.bias": {4, 5}}, 4, `where "lm_head.weight" stays at`}, // ELECTRA
 		{map[string][2]int{embedding: {4, 3}}, 4, "its embeddings have 3 rows, 1 fewer than the base"},
 	} {
 		w := new(copyJob)

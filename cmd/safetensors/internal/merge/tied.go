@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // A Tying maps each other name of a tensor to its main name. If embeddings are among the names of a tensor, its main name
@@ -36,7 +38,7 @@ func (t Tying) Add(more Tying) {
 func (t Tying) Group(stored string, others []string) {
 	names := append([]string{stored}, slices.Sorted(slices.Values(others))...)
 	to := stored
-	if i := slices.IndexFunc(names, embeddings().MatchString); i >= 0 {
+	if i := slices.IndexFunc(names, tensorname.IsEmbedding); i >= 0 {
 		to = names[i]
 	}
 	for _, name := range names {
@@ -59,9 +61,9 @@ func TiedHeads(base checkpoint, adapters []checkpoint, tiesHead bool) (Tying, er
 	var ofHeads, ofEmbeddings []string
 	for _, name := range slices.Sorted(maps.Keys(base)) {
 		switch {
-		case heads().MatchString(name):
+		case tensorname.IsHead(name):
 			ofHeads = append(ofHeads, name)
-		case embeddings().MatchString(name):
+		case tensorname.IsEmbedding(name):
 			ofEmbeddings = append(ofEmbeddings, name)
 		}
 	}
@@ -82,7 +84,7 @@ func TiedHeads(base checkpoint, adapters []checkpoint, tiesHead bool) (Tying, er
 	}
 	if tiesHead && len(ofEmbeddings) == 1 && !hasHead(base, base[ofEmbeddings[0]]) {
 		for target := range targets {
-			if heads().MatchString(target) {
+			if tensorname.IsHead(target) {
 				tied[target] = ofEmbeddings[0]
 			}
 		}
@@ -95,7 +97,7 @@ func vocabularyIn(adapters []checkpoint) map[string]bool {
 	targets := make(map[string]bool)
 	for _, adapter := range adapters {
 		for name := range adapter {
-			if target := targetOf(name); heads().MatchString(target) || embeddings().MatchString(target) {
+			if target := targetOf(name); tensorname.IsHead(target) || tensorname.IsEmbedding(target) {
 				targets[target] = true
 			}
 		}

@@ -28,6 +28,10 @@ func TestTiedHeads(t *testing.T) {
 		{checkpoint{embedding: one}, ofRows, true, Tying{}},
 		{checkpoint{embedding: one, "wte.weight": one}, ofHead, true, Tying{}},
 		{checkpoint{embedding: one, "decoder.weight": one}, ofHead, true, Tying{}},
+		{checkpoint{embedding: one, "model.decoder.output_projection.weight": one}, ofHead, true, Tying{}},
+		{checkpoint{"backbone.embeddings.weight": one}, ofHead, true, Tying{head: "backbone.embeddings.weight"}},
+		{checkpoint{"b.word_embeddings.weight": one, "cls.predictions.decoder.weight": matrix(1, 2)}, checkpoint{at + "cls.predictions.decoder.lora_A.weight": one}, false,
+			Tying{"cls.predictions.decoder.weight": "b.word_embeddings.weight"}},
 		{checkpoint{"encoder.embed_tokens.weight": one, "shared.weight": one, "other.wte.weight": other, head: one}, ofHead, false,
 			Tying{head: "encoder.embed_tokens.weight", "shared.weight": "encoder.embed_tokens.weight"}},
 	} {

@@ -10,16 +10,8 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
-
-var (
-	heads      = lazyregexp.New(`(^|\.)(lm_head|embed_out)\.weight$`)
-	embeddings = lazyregexp.New(`(^|\.)(embed_tokens|word_embeddings|tok_embeddings|wte|embed_in|shared)\.weight$`)
-)
-
-// IsEmbeddings reports whether name is that of embeddings of tokens.
-func IsEmbeddings(name string) bool { return embeddings().MatchString(name) }
 
 // withoutCopies returns the tensors of an adapter without those that repeat others. peft stores
 // whole embeddings twice if they are modules to save, next to those before training, which it never
@@ -50,7 +42,7 @@ func withoutCopies(base, adapter checkpoint) (checkpoint, error) {
 		}
 	}
 	for name, head := range rest {
-		if p := partOf(name); !heads().MatchString(p.target) || base[p.target].DType() != 0 {
+		if p := partOf(name); !tensorname.IsHead(p.target) || base[p.target].DType() != 0 {
 			continue
 		}
 		if err := dropTied(rest, name, head); err != nil {
@@ -63,7 +55,7 @@ func withoutCopies(base, adapter checkpoint) (checkpoint, error) {
 // dropTied removes a head from an adapter if whole embeddings in the adapter are the same.
 func dropTied(adapter checkpoint, name string, head safetensors.Tensor) error {
 	for other, t := range adapter {
-		if p := partOf(other); p.letter != 0 || !embeddings().MatchString(p.target) {
+		if p := partOf(other); p.letter != 0 || !tensorname.IsEmbedding(p.target) {
 			continue
 		}
 		same, err := Equal(head, t)
@@ -78,19 +70,16 @@ func dropTied(adapter checkpoint, name string, head safetensors.Tensor) error {
 	return nil
 }
 
-// otherHeads matches further names that a head may have if its shape is that of the embeddings.
-var otherHeads = lazyregexp.New(`(^|\.)(generator_lm_head|proj_out|output|head|vocab_projector|decoder)\.weight$`)
-
 // untied returns the name of the embeddings that an adapter unties from a head that is not stored, or "". The adapter
 // changes base into merged.
 func (c *config) untied(base, adapter, merged checkpoint) (string, error) {
 	for name := range adapter {
-		if p := partOf(strings.Replace(name, ".modules_to_save.", ".", 1)); p.whole() && heads().MatchString(p.target) {
+		if p := partOf(strings.Replace(name, ".modules_to_save.", ".", 1)); p.whole() && tensorname.IsHead(p.target) {
 			return "", nil
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(base)) {
-		if !embeddings().MatchString(name) || c.Tying || !c.saves(strings.TrimSuffix(name, ".weight")) || hasHead(base, base[name]) {
+		if !tensorname.IsEmbedding(name) || c.Tying || !c.saves(strings.TrimSuffix(name, ".weight")) || hasHead(base, base[name]) {
 			continue
 		}
 		same, err := Equal(base[name], merged[name])
@@ -114,7 +103,7 @@ func (c *config) saves(module string) bool {
 // hasHead reports whether a base stores a head next to an embedding.
 func hasHead(base checkpoint, embedding safetensors.Tensor) bool {
 	for name, t := range base {
-		if heads().MatchString(name) || otherHeads().MatchString(name) && slices.Equal(t.Shape(), embedding.Shape()) {
+		if tensorname.IsHeadOf(name, t.Shape(), embedding.Shape()) {
 			return true
 		}
 	}
@@ -125,7 +114,7 @@ func hasHead(base checkpoint, embedding safetensors.Tensor) bool {
 // probably tied: those with the shape of the head. It returns "" if there are none, or if name is not that of a head.
 func EmbeddingsOf(model map[string]safetensors.Tensor, name string, head safetensors.Tensor) string {
 	for _, other := range slices.Sorted(maps.Keys(model)) {
-		if heads().MatchString(name) && embeddings().MatchString(other) && slices.Equal(model[other].Shape(), head.Shape()) && !hasHead(model, head) {
+		if tensorname.IsHead(name) && tensorname.IsEmbedding(other) && slices.Equal(model[other].Shape(), head.Shape()) && !hasHead(model, head) {
 			return other
 		}
 	}
@@ -135,7 +124,7 @@ func EmbeddingsOf(model map[string]safetensors.Tensor, name string, head safeten
 // tiedHint returns a hint for an adapter of a head that the base does not store, or "".
 func tiedHint(base checkpoint, target string) string {
 	for name := range base {
-		if heads().MatchString(target) && embeddings().MatchString(name) {
+		if tensorname.IsHead(target) && tensorname.IsEmbedding(name) {
 			return ": its head is tied to its embeddings, and the adapter has another head"
 		}
 	}
