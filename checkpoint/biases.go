@@ -7,6 +7,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 	"github.com/gosafetensors/safetensors/internal/shapetext"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // The rules in this file are about the weight and the bias of one module.
@@ -60,7 +61,7 @@ func halfNorm(names []string) string {
 	var single []string                 // norms next to stacks that have no bias
 	for _, name := range names {
 		module, is := strings.CutSuffix(name, ".weight")
-		if last := lastPart(module + "."); !is || !strings.Contains(strings.ToLower(last), "norm") && !strings.HasPrefix(last, "ln_") {
+		if last := lastPart(module + "."); !is || !tensorname.IsNorm(last) {
 			continue
 		}
 		biased := has(names, module+".bias")

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // The rules in this file compare modules that differ from each other on purpose, such as the layers of hybrid models. Modules
@@ -32,7 +34,7 @@ func (in instances) lostModule(names []string, config *modelConfig) (lost string
 				return n == 1 && has(names, odd+"operator_norm.weight")
 			case last == "*" && (contains(layerBlocks, child) || isLayerNorm(child) && hasBlock(names, odd)):
 				return n == 1
-			case last == "*" && (strings.Contains(child, "norm") || strings.HasPrefix(child, "ln_")), last == "experts":
+			case last == "*" && tensorname.IsNorm(child), last == "experts":
 				return n == 1 && inner
 			case contains(layerBlocks, last) && !contains(attentionKeys, child) && inBlock(names, last+"."+child), contains(projections, child) && inner:
 				return n == 1
@@ -196,7 +198,7 @@ func inBlock(names []string, name string) bool {
 	module := strings.TrimSuffix(strings.TrimSuffix(name, ".weight"), ".bias")
 	parts := strings.Split(module, ".")
 	last := parts[len(parts)-1]
-	isPart := strings.Contains(last, "norm") || slices.ContainsFunc([]string{projections, attentionKeys, blockParts}, func(list string) bool { return contains(list, last) })
+	isPart := tensorname.IsNorm(last) || slices.ContainsFunc([]string{projections, attentionKeys, blockParts}, func(list string) bool { return contains(list, last) })
 	return isLayerNorm(last) && hasBlock(names, outer(module)) || isPart && slices.ContainsFunc(parts[:len(parts)-1], func(part string) bool { return contains(layerBlocks, part) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // A layout describes the layers of some architectures of transformers. All layers have the same tensors, which no
@@ -185,7 +186,7 @@ func (d *directory) lacking(config *modelConfig, s *set) bool {
 			for _, name := range l.missing(where, prefix, have, count, quantised) {
 				// An embedding that is tied to the head may be stored as the head. In QianfanOCR the embedding is
 				// beside the encoder that contains the layers, and not within it.
-				missing[name] = (!isEmbedding(name) || !tied) && (at == 0 || where[outer(prefix)+strings.TrimPrefix(name, prefix)] == "")
+				missing[name] = (!tensorname.IsEmbedding(name) || !tied) && (at == 0 || where[outer(prefix)+strings.TrimPrefix(name, prefix)] == "")
 			}
 			if !quantised && !shaped[prefix+" "+l.stack] {
 				d.judgeShapes(&l, s, prefix, have, part.fields)
@@ -252,15 +253,6 @@ func withModules(where place) place {
 		}
 	}
 	return all
-}
-
-func isEmbedding(name string) bool {
-	return slices.ContainsFunc([]string{"embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight"}, func(e string) bool { return strings.HasSuffix(name, e) })
-}
-
-// isOutput reports whether a tensor with this name is the weight of an output head, which models may tie to the embedding.
-func isOutput(name string) bool {
-	return slices.ContainsFunc([]string{"lm_head.weight", "decoder.weight", "embed_out.weight", "output_projection.weight", "vocab_projector.weight"}, func(e string) bool { return strings.HasSuffix(name, e) })
 }
 
 // cutLayer splits the name of a tensor in a layer into the text before the stack, the number of the layer, and

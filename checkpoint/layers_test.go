@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -81,6 +82,24 @@ func TestLostStacks(t *testing.T) {
 			require.Contains(t, found[0], `missing: the tensor "`+lost)
 		}
 	}
+}
+
+// TestTiedEmbeddings: an embedding that is tied to the head may be stored as the head alone.
+func TestTiedEmbeddings(t *testing.T) {
+	model := make(map[string]safetensors.Tensor)
+	for n := range 3 {
+		for name := range strings.FieldsSeq("attn.Wqkv attn.Wo mlp.Wi mlp.Wo mlp_norm") {
+			model[fmt.Sprintf("model.layers.%d.%s.weight", n, name)] = zeros(t, 2, 2)
+		}
+	}
+	for name := range strings.FieldsSeq("model.embeddings.norm model.final_norm head.dense head.norm decoder") {
+		model[name+".weight"] = zeros(t, 2, 2)
+	}
+	config := `{"model_type":"modernbert","num_hidden_layers":3,"tie_word_embeddings":%v}`
+	require.Empty(t, check(t, files(map[string]string{"config.json": fmt.Sprintf(config, true), "model.safetensors": written(t, model)})))
+	found := check(t, files(map[string]string{"config.json": fmt.Sprintf(config, false), "model.safetensors": written(t, model)}))
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], `"model.embeddings.tok_embeddings.weight"`)
 }
 
 // TestLayersOfUnknownTypes: the only stack of an architecture that Check does not know has no more layers than the config

@@ -204,6 +204,15 @@ func TestTiedHeads(t *testing.T) {
 	requireFaults(t, files(map[string]string{
 		"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": weightsOf(t, embedding, head),
 	}))
+	for name, want := range map[string]int{ // of tensors that only safetensors have
+		head: 0, "embed_out.weight": 0, "generator_lm_head.weight": 0, "vocab_projector.weight": 0, "cls.predictions.decoder.weight": 0, "cls.predictions.decoder.bias": 0, "decoder.weight": 0,
+		"model.decoder.embed_tokens.weight": 0, "other.weight": 1, "transformer.wte.weight": 1,
+	} {
+		found := check(t, files(map[string]string{
+			"config.json": "{}", "model.safetensors": weights(t, map[string]float32{embedding: 1, name: 1}), "pytorch_model.bin": torchFile(t, map[string]float32{embedding: 1}),
+		}))
+		require.Len(t, found, want, name)
+	}
 }
 
 // TestTiedTensors: a tensor that only files of torch.save have is compared with the tensors of its shape in both

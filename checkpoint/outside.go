@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // decoderNorm matches the norms in the layers of decoders, which have another norm after the last layer. The first group is
@@ -43,14 +44,15 @@ func lostOutside(names []string, config *modelConfig) (kind, prefix string) {
 }
 
 // outsideOf returns the first of sorted names that is that of a tensor of a kind, "embedding" or "norm", below a prefix, but
-// not in a layer. It returns "" if there is none.
+// not in a layer. It returns "" if there is none. The architecture may be unknown, so that any tensor with emb in its name
+// counts as an embedding.
 func outsideOf(names []string, prefix, kind string) string {
-	parts := []string{"norm", "ln_"}
-	if kind == "embedding" {
-		parts = []string{"emb", "wte", "tok"}
-	}
 	for _, rest := range restsBelow(names, prefix) {
-		if firstNumber(rest) < 0 && slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(rest, part) }) {
+		is := slices.ContainsFunc(strings.Split(rest, "."), tensorname.IsNorm)
+		if kind == "embedding" {
+			is = tensorname.IsEmbedding(rest) || strings.Contains(rest, "emb")
+		}
+		if is && firstNumber(rest) < 0 {
 			return prefix + rest
 		}
 	}

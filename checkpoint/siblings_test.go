@@ -141,6 +141,9 @@ func TestLostModules(t *testing.T) {
 		return "norm.weight norm2.weight mlp.up.weight " + []string{"mlp.gate.weight mlp.experts.0.up.weight mlp.experts.1.up.weight mlp.experts.2.up.weight mlp.down.weight", ""}[min(n/2, 1)]
 	}
 	other := func(n int) string { return attention + mlp + []string{"", "scan.weight"}[n%5/4] }
+	masked := func(int) string {
+		return "attention.self.query.weight LayerNorm.weight LayerNorm.bias attn_ln.weight attn_ln.bias"
+	} // of ESM and of GTE
 	for _, c := range []struct {
 		names        func(n int) string
 		layers       int
@@ -166,6 +169,8 @@ func TestLostModules(t *testing.T) {
 		{whole, 6, "", "2.n.", "2.n.weight"},
 		{norms, 6, "", "2.norm.", "2.norm.weight"},
 		{norms, 6, "", "0.norm.", ""},
+		{masked, 6, "", "2.LayerNorm.", "2.LayerNorm.bias"},
+		{masked, 6, "", "2.attn_ln.", "2.attn_ln.bias"},
 		{whole, 6, `,"layer_types":["full","full",{},"full","full","full"]`, "2.self_attn.v", ""},
 		{whole, 6, `,"layer_types":["full","full","full","full","full","full"]`, "2.self_attn.v", "2.self_attn.v_proj.weight"},
 		{experts, 6, "", "*.mlp.experts.0.b", "0.mlp.experts.0.b.weight"},
@@ -281,7 +286,7 @@ func TestLostOutside(t *testing.T) {
 		{`"vocab_size":2`, "model.norm.bias", ""},
 	} {
 		model := layersOf(t, 4, names)
-		for _, name := range []string{"model.norm.bias", "model.project.dense.weight", "model.project.dense.bias", "lm_head.weight", "lm_head.bias", "model.pred_layer.proj.weight", "model.pred_layer.proj.bias"} {
+		for _, name := range []string{"model.norm.bias", "model.project.dense.weight", "model.project.dense.bias", "model.mask_token", "lm_head.weight", "lm_head.bias", "model.pred_layer.proj.weight", "model.pred_layer.proj.bias"} {
 			model[name] = zeros(t, 2)
 		}
 		for name := range strings.FieldsSeq(c.lost) {
@@ -292,6 +297,11 @@ func TestLostOutside(t *testing.T) {
 		require.Len(t, found, min(len(c.found), 1), "%s without %s: %v", c.config, c.lost, found)
 		require.Contains(t, strings.Join(found, ""), c.found)
 	}
+	model := layersOf(t, 4, func(int) string { return "input_layernorm.weight attn.weight" })
+	delete(model, "model.embed_tokens.weight")
+	delete(model, "model.norm.weight")
+	model["model.shared.weight"], model["model.ln_out.weight"] = zeros(t, 2, 2), zeros(t, 2)
+	require.Empty(t, check(t, files(map[string]string{"config.json": `{"model_type":"new",` + text + `}`, "model.safetensors": written(t, model)})))
 }
 
 // TestNotedEmbedding: the finding for a lost embedding names the metadata that lists it as another name of a stored tensor.

@@ -1,6 +1,10 @@
 package checkpoint
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/tensorname"
+)
 
 // The funcs in this file find a tensor under its other names, and decide by its name whether a file may lack it.
 
@@ -58,6 +62,13 @@ func (d *directory) aliases(s *set) map[string]string {
 	return aliases
 }
 
-func isHead(name string) bool {
-	return name == "lm_head.weight" || strings.HasSuffix(name, ".lm_head.weight") || strings.HasSuffix(name, "decoder.weight") || strings.HasSuffix(name, "embed_tokens.weight") || strings.HasSuffix(name, "decoder.bias")
+// isOutput reports whether a tensor with this name is the weight of an output head, which models may tie to the embedding. It
+// takes decoder.weight for a head, as in ModernBERT, although an unknown architecture may have another module of that name.
+func isOutput(name string) bool { return tensorname.IsHead(name) || name == "decoder.weight" }
+
+// mayBeTied reports whether a tensor with this name may equal another one, so that a file may lack it: a head, an embedding of
+// an encoder or a decoder, which equals shared, or the bias of the head of BERT. Embeddings with other
+// names do not count: a file without them does not have the whole model.
+func mayBeTied(name string) bool {
+	return isOutput(name) || strings.HasSuffix(name, "embed_tokens.weight") || strings.HasSuffix(name, "decoder.bias")
 }

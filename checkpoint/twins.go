@@ -39,7 +39,7 @@ func (d *directory) judgeTwins(s, other *set, config *modelConfig) error {
 	slices.Sort(only)
 	tensor, why := "", "only one of them has it"
 	for _, name := range only {
-		if s.where[name] != "" && isHead(name) && (config.Tie == nil || *config.Tie) {
+		if s.where[name] != "" && mayBeTied(name) && (config.Tie == nil || *config.Tie) {
 			continue
 		}
 		tensor = name

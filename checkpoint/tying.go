@@ -176,6 +176,7 @@ func (d *directory) judgeUntied(config *modelConfig, s *set) {
 func (d *directory) otherHead(s *set, embedding string, anyName, known bool) bool {
 	embedded, _ := d.info(s, embedding)
 	resembles := func(name string) bool {
+		// The architecture is unknown: the name of its head may contain one of these in any place.
 		return slices.ContainsFunc([]string{"lm_head", "output", "embed_out", "proj_out"}, func(part string) bool { return strings.Contains(name, part) })
 	}
 	for name := range s.where {
@@ -196,7 +197,8 @@ func (d *directory) otherHead(s *set, embedding string, anyName, known bool) boo
 // layerName matches the names of tensors in layers.
 var layerName = lazyregexp.New(`^(?:model\.layers|bert\.encoder\.layer|encoder\.layer|transformer\.h|h|gpt_neox\.layers)\.(\d{1,6})\.`)
 
-// embeddings are names of the embedding in decoders and encoders of text.
+// embeddings are names of the embedding in decoders and encoders of text. They are whole names, because embeddings of other
+// parts of a model, such as those of an encoder of images, end in the same way.
 var embeddings = []string{"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight", "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight", "gpt_neox.embed_in.weight"}
 
 // otherEmbeddings are names of the embedding in further architectures.

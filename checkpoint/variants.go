@@ -48,12 +48,12 @@ func (d *directory) varies(plain, of *set) (tensor, why string) {
 		switch {
 		case both && !slices.Equal(a.shape, b.shape):
 			return name, fmt.Sprintf("%v in one, %v in the other", a, b)
-		case !both && (!plain.torch || of.torch) && !isBuffer(name) && !isHead(name) && aliasesOf[name] == "":
+		case !both && (!plain.torch || of.torch) && !isBuffer(name) && !mayBeTied(name) && aliasesOf[name] == "":
 			only = append(only, name)
 		}
 	}
 	for _, name := range sortedNames(of.where) {
-		if plain.where.find(name) == "" && (!of.torch || plain.torch) && !isBuffer(name) && !isHead(name) && aliasesPlain[name] == "" {
+		if plain.where.find(name) == "" && (!of.torch || plain.torch) && !isBuffer(name) && !mayBeTied(name) && aliasesPlain[name] == "" {
 			more = append(more, name)
 		}
 	}
