@@ -8,6 +8,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // A linear knows which weights of a checkpoint are not those of modules of class Linear of PyTorch, as far as that can be
@@ -46,7 +47,22 @@ func (l linear) refuses(name string) error {
 // lastPart returns the last part of a name whose parts are separated by dots.
 func lastPart(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
-// usual reports whether a weight is quantised if Targets is nil, as far as its name tells.
+// vocabularyOf returns a func that reports whether a tensor of a checkpoint is an embedding of tokens or an output head, by its
+// name. If modules other than heads also have such a name, the tensor must have the shape of an embedding of the checkpoint.
+func vocabularyOf(tensors map[string]safetensors.Tensor) func(name string, t safetensors.Tensor) bool {
+	embeddings := make(map[[2]int]bool) // shapes of the embeddings
+	for name, t := range tensors {
+		if shape := t.Shape(); len(shape) == 2 && tensorname.IsEmbedding(name) {
+			embeddings[[2]int(shape)] = true
+		}
+	}
+	return func(name string, t safetensors.Tensor) bool {
+		shape := t.Shape()
+		return tensorname.IsEmbedding(name) || tensorname.IsHead(name) || len(shape) == 2 && embeddings[[2]int(shape)] && tensorname.IsHeadOf(name, shape, shape)
+	}
+}
+
+// usual reports whether a weight that vocabularyOf does not know is quantised if Targets is nil, as far as its name tells.
 func usual(name string) bool {
 	name = strings.TrimPrefix(name, "roberta_prelayernorm.") // the name of a model, not of a norm
 	return !unusual().MatchString(name) || adaptive().MatchString(name)
@@ -55,8 +71,10 @@ func usual(name string) bool {
 // adaptive matches the names of linear layers that compute the scales of a norm, in Voxtral Realtime.
 var adaptive = lazyregexp.New(`\.ada_rms_norm\.linear[12]\.weight$`)
 
-// unusual matches the names of embeddings, norms, routers and heads.
-var unusual = lazyregexp.New(`(?i)embed|norm|relative_attention_bias|^query\.weight$|(^|\.)(?:shared|w|head\.decoder)\.weight$|(^|[._])(?:tokens?|emb)\.weight$|(^|\.)(reference_points|gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
+// unusual matches the names of further weights that are not quantised: all modules within embeddings, norms and heads, also
+// embeddings of positions and patches, and routers and classifiers. w is the embedding of CTRL, a name too short for package
+// tensorname.
+var unusual = lazyregexp.New(`(?i)embed|norm|relative_attention_bias|^query\.weight$|(^|\.)w\.weight$|(^|[._])(?:tokens?|emb)\.weight$|(^|\.)(reference_points|gate|shared_expert_gate|router|wpe|lm_head|score|classifier)(\.|$)`)
 
 // isFused reports whether a tensor holds several weights, such as the weights of all experts of a
 // layer. Convolutions also have three dimensions, but are not fused.

@@ -168,7 +168,7 @@ func TestQuantizeRefuses(t *testing.T) {
 			quant.Int4: ", with columns in whole groups of 128", quant.Int8: ", with columns in whole groups of 128",
 			quant.MXFP4: ", with columns in whole groups of 32", quant.NVFP4: ", with columns in whole groups of 16",
 		}[scheme]
-		want := fmt.Sprintf("safetensors: no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights of other classes than Linear, such as those of GPT-2 and I-BERT", scheme, groups)
+		want := fmt.Sprintf("safetensors: no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and heads only as targets, and never weights of other classes than Linear, such as those of GPT-2 and I-BERT", scheme, groups)
 		for _, tensors := range []map[string]safetensors.Tensor{nil, {"b.weight": m.tensors["b.weight"], "norm.weight": m.tensors["a.weight"]}} {
 			q, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
 			require.EqualError(t, err, want)
@@ -288,7 +288,8 @@ func TestOnlyLinear(t *testing.T) {
 	}
 
 	m.floats("proj_out.weight", safetensors.BF16, 128, 128)
-	_, config = quantized(t, m.tensors, quant.FP8Channel)
+	_, config, err = quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.FP8Channel, Targets: func(name string, _ safetensors.Tensor) bool { return name == "proj_out.weight" }})
+	require.NoError(t, err)
 	require.NotContains(t, string(config), `"proj_out"`, "it is stored, and quantised")
 
 	// Each of these needs both of its neighbours.
@@ -363,6 +364,30 @@ func TestSeparateExperts(t *testing.T) {
 	q, _, err = quant.Quantize(m.tensors, none)
 	require.NoError(t, err)
 	require.Contains(t, q, fused+"gate_up_proj")
+}
+
+// TestHeads: output heads stay unchanged, and the config lists them as ignored. Some have names that other modules also have:
+// then a head has the shape of an embedding.
+func TestHeads(t *testing.T) {
+	m := newMaker()
+	heads := []string{"lm_head", "embed_out", "generator_lm_head", "vocab_projector", "lm_heads.0", "cls.predictions.decoder", "predictions.decoder", "lm_head.decoder", "mlm_head.decoder"}
+	for _, name := range heads {
+		m.floats(name+".weight", safetensors.BF16, 256, 128)
+	}
+	m.floats("model.embed_tokens.weight", safetensors.BF16, 384, 128)
+	for _, name := range []string{"proj_out", "output", "head", "decoder", "output_projection", "cls"} {
+		heads = append(heads, name)
+		m.floats(name+".weight", safetensors.BF16, 384, 128)
+		m.floats("image."+name+".weight", safetensors.BF16, 256, 128)
+	}
+	q, config := quantized(t, m.tensors, quant.FP8Channel)
+	for _, name := range heads {
+		require.Equal(t, safetensors.BF16, q[name+".weight"].DType(), name)
+		require.Contains(t, string(config), fmt.Sprintf("%q", name))
+		if _, other := m.tensors["image."+name+".weight"]; other {
+			require.Equal(t, safetensors.F8_E4M3, q["image."+name+".weight"].DType(), name)
+		}
+	}
 }
 
 // TestQuantizationConfig compares the whole config of each scheme with that of the preset of

@@ -120,7 +120,7 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	for _, module := range notStored(tensors) {
 		ignore[module] = true
 	}
-	linear := newLinear(tensors)
+	linear, ofVocabulary := newLinear(tensors), vocabularyOf(tensors)
 	globals := map[string]*once[float32]{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
@@ -130,7 +130,7 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 			problem = linear.refuses(name)
 		}
 		switch {
-		case r.Targets == nil && (problem != nil || !usual(name)), r.Targets != nil && !r.Targets(name, t):
+		case r.Targets == nil && (problem != nil || ofVocabulary(name, t) || !usual(name)), r.Targets != nil && !r.Targets(name, t):
 			result[name] = t
 			for _, module := range ignoredWith(name, t) {
 				ignore[module] = true
@@ -179,7 +179,7 @@ func (r Recipe) noTarget() error {
 	if p := presets[r.Scheme]; p.inGroups() {
 		groups = fmt.Sprintf(", with columns in whole groups of %d", p.width)
 	}
-	return fmt.Errorf("no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and lm_head only as targets, and never weights of other classes than Linear, such as those of GPT-2 and I-BERT", r.Scheme, groups)
+	return fmt.Errorf("no tensor can be quantised: %s takes matrices of BF16, F16 or F32 named *.weight%s; it takes embeddings, routers and heads only as targets, and never weights of other classes than Linear, such as those of GPT-2 and I-BERT", r.Scheme, groups)
 }
 
 // inGroups reports whether columns must come in whole groups.

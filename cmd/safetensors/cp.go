@@ -68,7 +68,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors with `s/REGEXP/REPLACEMENT/` and the flags g and i, as sed; REGEXP has the syntax of RE2: of alternatives, the first that matches counts")
 	flags.StringVar(&f.dequantize, "dequantize", "", "write quantised tensors as the numbers that they stand for, in `DTYPE`: bf16, f16 or f32")
 	flags.StringVar((*string)(&f.quantize), "quantize", "", "quantise weights as `SCHEME`, in a layout of compressed-tensors")
-	flags.StringArrayVar(&f.targets, "targets", nil, "quantise the tensors that match `PATTERN`, instead of all matrices except embeddings, norms, routers and lm_head; their names must end in .weight")
+	flags.StringArrayVar(&f.targets, "targets", nil, "quantise the tensors that match `PATTERN`, instead of all matrices except embeddings, norms, routers and heads; their names must end in .weight")
 	flags.IntVar(&f.ranks, "ranks", 0, "write a distributed checkpoint of PyTorch for `N` ranks, a safetensors file for each, which its HuggingFaceStorageReader loads")
 	flags.IntVar(&f.align, "align", 0, "start the data of each file at a multiple of `N` bytes, a power of two; spaces in the header fill the gap")
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
