@@ -114,6 +114,7 @@ var loadersOnly = []struct {
 	{"decoder", []string{"head.dense.weight"}},                                                // ModernBERT
 	{"decoder", []string{"decoder.bias"}},                                                     // ModernBERT as a decoder
 	{"entity_predictions.decoder", []string{"entity_predictions.transform.dense.weight"}},     // LUKE
+	{"head.decoder", []string{"head.linear1.weight", "ultrabert.embed_tokens.weight"}},        // UltraBERT
 	{"proj_out", []string{"model.decoder.embed_tokens.weight"}},                               // Whisper
 	{"output_projection", []string{"biogpt.embed_tokens.weight"}},                             // BioGPT
 	{"output_projection", []string{"model.decoder.layernorm_embedding.weight"}},               // TrOCR

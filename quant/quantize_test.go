@@ -251,7 +251,7 @@ func TestOnlyLinear(t *testing.T) {
 		m.floats(name, safetensors.BF16, 128)
 	}
 	m.floats("transformer.resblocks.11.attn.in_proj_weight", safetensors.BF16, 384, 128)
-	linear := []string{"layers.0.self_attn.query", "layers.0.ada_rms_norm.linear1", "roberta_prelayernorm.encoder.layer.0.output.dense"}
+	linear := []string{"layers.0.self_attn.query", "layers.0.ada_rms_norm.linear1", "roberta_prelayernorm.encoder.layer.0.output.dense", "part.head.linear1"}
 	for _, name := range linear {
 		m.floats(name+".weight", safetensors.BF16, 128, 128)
 	}
@@ -263,6 +263,7 @@ func TestOnlyLinear(t *testing.T) {
 		"generator_lm_head": "generator_predictions.dense", "vocab_projector": "vocab_transform", "decoder": "head.dense",
 		"entity_predictions.decoder": "entity_predictions.transform.dense", "proj_out": "model.decoder.embed_tokens",
 		"output_projection": "model.decoder.layernorm_embedding", "lm_head.out_proj": "model.decoder.layers.0.pre_self_attn_layernorm",
+		"part.head.decoder": "part.ultrabert.embed_tokens",
 	}
 	for _, beside := range heads {
 		m.floats(beside+".weight", safetensors.BF16, 128, 128)
