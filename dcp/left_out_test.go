@@ -103,5 +103,5 @@ func TestNumberedFiles(t *testing.T) {
 	require.NotErrorIs(t, errorOf(OpenFS(fstest.MapFS{"a_rank_0.pt": file, "b_rank_0.pt": file}, ".")), fs.ErrNotExist)
 
 	require.NoError(t, errorOf(OpenFS(fstest.MapFS{"c_rank_0_of_2.pt": file, "c_rank_1_of_2.pt": file}, ".")))
-	require.ErrorContains(t, errorOf(OpenFS(fstest.MapFS{"c_rank_0_of_3.pt": file, "c_rank_1_of_3.pt": file}, ".")), "the file of rank 2 is missing: there were 3 ranks")
+	require.ErrorContains(t, errorOf(OpenFS(fstest.MapFS{"c_rank_0_of_3.pt": file, "c_rank_1_of_3.pt": file}, ".")), "the file of rank 2 is missing: there are files of 2 of the 3 ranks")
 }

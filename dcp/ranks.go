@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -68,9 +69,14 @@ type holding struct {
 // missing returns the error for a rank that has no file.
 func (j *rankJob) missing(rank int) error {
 	if rank >= j.world {
-		return broken("", "there is a file of rank %d, but there were %d ranks", rank, j.world)
+		return broken("", "there is a file of rank %d, but the job had %s", rank, shapetext.Count(j.world, "rank"))
 	}
-	return broken("", "the file of rank %d is missing: there were %d ranks, and there are %d files", rank, j.world, len(j.ranks))
+	return j.missingOf(rank, j.world)
+}
+
+// missingOf returns the error for one of a number of ranks that has no file.
+func (j *rankJob) missingOf(rank, ranks int) error {
+	return broken("", "the file of rank %d is missing: there are files of %d of the %d ranks", rank, len(j.ranks), ranks)
 }
 
 // advise adds advice to an error about an entry beside the dict that is probably the model: a key selects

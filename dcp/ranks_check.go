@@ -90,7 +90,7 @@ func (j *rankJob) checkWorld(byNumber map[int]int) error {
 func (j *rankJob) checkJob(byNumber map[int]int) error {
 	for _, n := range j.job {
 		if _, ok := byNumber[int(n)]; !ok {
-			return broken("", "the file of rank %d is missing: there were %d ranks, and there are %d files", n, len(j.job), len(j.ranks))
+			return j.missingOf(int(n), len(j.job))
 		}
 	}
 	return nil

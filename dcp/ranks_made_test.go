@@ -270,7 +270,7 @@ func TestShardedStates(t *testing.T) {
 
 	// The process groups give the numbers of the ranks, and how many there were. The names of the files do not.
 	_, err := open(func(rank int, _ *rankPickle, s *state) { s.group = group(2*rank, 3) })
-	require.ErrorContains(t, err, "the file of rank 1 is missing: there were 3 ranks, and there are 2 files")
+	require.ErrorContains(t, err, "the file of rank 1 is missing: there are files of 2 of the 3 ranks")
 	_, err = open(func(_ int, _ *rankPickle, s *state) { s.group = group(1, 2) })
 	require.ErrorContains(t, err, `"model_rank_0.pt" and "model_rank_1.pt" are both of rank 1`)
 
@@ -290,7 +290,7 @@ func TestShardedStates(t *testing.T) {
 	requireRefused(t, `"model_rank_0.pt": tensor "y": it is of rank 1, tensors before it are of rank 0`, one.file(dict(str("x"), whole(one, 0), str("y"), whole(one, 1))))
 	one, two = &rankPickle{}, &rankPickle{}
 	all := partOf(class, tuple(num(4)), tuple(list(obj("Shard", dict(str("tensor"), one.floats(0, 4), str("metadata"), shardOf(num(0), num(4))))), listed(tuple(num(4)), shardOf(num(0), num(4))), group(0, 1)))
-	requireRefused(t, "there is a file of rank 1, but there were 1 ranks", one.file(dict(str("x"), all)), two.file(dict(str("p"), two.floats(0, 2))))
+	requireRefused(t, "there is a file of rank 1, but the job had 1 rank", one.file(dict(str("x"), all)), two.file(dict(str("p"), two.floats(0, 2))))
 	for i, name := range []string{`rank 1 ("model_rank_1.pt")`, `rank 0 ("model_rank_0.pt")`} {
 		one, two = &rankPickle{}, &rankPickle{}
 		entries := [][]string{{str("x"), whole(one, 0)}, {str("x"), whole(two, 1)}}
@@ -496,8 +496,8 @@ func TestStageIsMissing(t *testing.T) {
 	require.NoError(t, err)
 	requireFloats(t, c, "x0", 4, 1)
 	requireFloats(t, c, "x1", 4, 1)
-	requireRefused(t, "the file of rank 2 is missing: there were 4 ranks, and there are 2 files", files[:2]...)
-	requireRefused(t, "the file of rank 0 is missing: there were 4 ranks, and there are 2 files", files[2:]...)
+	requireRefused(t, "the file of rank 2 is missing: there are files of 2 of the 4 ranks", files[:2]...)
+	requireRefused(t, "the file of rank 0 is missing: there are files of 2 of the 4 ranks", files[2:]...)
 }
 
 // TestEmptyPart: the part of a rank without elements may have any shape, but not another dtype.
@@ -549,7 +549,7 @@ func TestNamesFirst(t *testing.T) {
 		}
 		fsys := &counted{FS: folder}
 		_, err := OpenFS(fsys, ".")
-		require.ErrorContains(t, err, fmt.Sprintf("the file of rank %d is missing: there were 3 ranks, and there are 2 files", missing))
+		require.ErrorContains(t, err, fmt.Sprintf("the file of rank %d is missing: there are files of 2 of the 3 ranks", missing))
 		require.Zero(t, fsys.most.Load(), "files that were open")
 	}
 }
@@ -646,8 +646,8 @@ func TestJobs(t *testing.T) {
 		return errorOf(OpenFS(folder, "."))
 	}
 	require.NoError(t, named("model_rank_0.pt", "model_rank_1.pt"))
-	require.ErrorContains(t, named("model_rank_0.pt", "model_rank_2.pt"), "the file of rank 1 is missing: there were 3 ranks, and there are 2 files")
-	require.ErrorContains(t, named("model_rank_1.pt"), "the file of rank 0 is missing: there were 2 ranks, and there are 1 files")
+	require.ErrorContains(t, named("model_rank_0.pt", "model_rank_2.pt"), "the file of rank 1 is missing: there are files of 2 of the 3 ranks")
+	require.ErrorContains(t, named("model_rank_1.pt"), "the file of rank 0 is missing: there are files of 1 of the 2 ranks")
 	require.ErrorIs(t, named("model_0.pt", "model_1.pt"), fs.ErrNotExist)
 	require.ErrorContains(t, named("model_0.pt", "model_1.pt"), "no tensor in it is divided between ranks")
 	large := func(p *rankPickle) entries { // a tensor of 1.2 GiB in a file of 1.5 MiB
