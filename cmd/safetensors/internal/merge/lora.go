@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
@@ -115,7 +116,7 @@ func (c *config) addModules(r *Adapted, adapter checkpoint, tied Tying) (err err
 		before, twice := changed[p.target]
 		switch {
 		case w.DType() == 0:
-			return &MissingError{Name: p.target, text: fmt.Sprintf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), c.near(all, p.target)))}
+			return &MissingError{Name: p.target, text: fmt.Sprintf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), fewerLayers(all, p.target), near(all, p.target)))}
 		case p.letter != 0 && !t.DType().IsFloat():
 			return fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
 		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
@@ -202,13 +203,45 @@ func otherRows(w, whole safetensors.Tensor) bool {
 	return len(a) > 0 && len(a) == len(b) && b[0] != a[0] && b[0] > 0 && slices.Equal(a[1:], b[1:]) && isNumber(w.DType()) && whole.DType().IsFloat()
 }
 
+// fewerLayers returns a hint for an adapter that was made for a model with more layers than the base has, or "". The base has
+// a tensor with the name target, except for a smaller number in it.
+func fewerLayers(base checkpoint, target string) string {
+	parts, last := strings.Split(target, "."), -1
+	layer, at := layerOf(target)
+	for name := range base {
+		other, i := layerOf(name)
+		if have := strings.Split(name, "."); at >= 0 && i == at && slices.Equal(have[:i], parts[:i]) && slices.Equal(have[i+1:], parts[i+1:]) {
+			last = max(last, other)
+		}
+	}
+	if last < 0 || last >= layer {
+		return ""
+	}
+	return fmt.Sprintf(": its last layer is %d, and the adapter is for a model with more layers", last)
+}
+
+// layerOf returns the first number between the dots of a name, which is that of the layer, and its place among the parts
+// that dots separate. The place is negative if there is none.
+func layerOf(name string) (layer, at int) {
+	for i, part := range strings.Split(name, ".") {
+		if n, err := strconv.Atoi(part); err == nil {
+			return n, i
+		}
+	}
+	return 0, -1
+}
+
 // near returns a hint for an adapter that was made for a model with other prefixes: the tensor of
-// the base that target probably means, and the --rename that makes the adapter fit the base.
-func (c *config) near(base checkpoint, target string) string {
+// the base that target probably means, and the --rename that makes the adapter fit the base. All numbers in both names are
+// equal: a tensor of another layer is another weight.
+func near(base checkpoint, target string) string {
 	want := strings.Split(target, ".")
 	best, common := "", 2 // common is the number of equal components at the end of both names
 	for _, name := range slices.Sorted(maps.Keys(base)) {
 		have, n := strings.Split(name, "."), 0
+		if !slices.Equal(numbersIn(have), numbersIn(want)) {
+			continue
+		}
 		for n < len(want) && n < len(have) && have[len(have)-1-n] == want[len(want)-1-n] {
 			n++
 		}
@@ -226,6 +259,14 @@ func (c *config) near(base checkpoint, target string) string {
 	}
 	rename := pattern.Replacing("^"+regexp.QuoteMeta(prefix(want[:len(want)-common])), prefix(there[:len(there)-common]))
 	return fmt.Sprintf(", but %q: cp ADAPTER FOLDER --with-files --rename %s makes an adapter for it", best, term.Word(rename))
+}
+
+// numbersIn returns the parts of a name that are numbers.
+func numbersIn(parts []string) []string {
+	return slices.DeleteFunc(slices.Clone(parts), func(part string) bool {
+		_, err := strconv.Atoi(part)
+		return err != nil
+	})
 }
 
 // replace returns a whole tensor of an adapter, converted to the dtype of the base.

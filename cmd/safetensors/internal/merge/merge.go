@@ -81,7 +81,7 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 	for k, m := range models[1:] {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
 			if _, ok := first[name]; !ok {
-				return nil, &UnpairedError{Name: name, With: k + 1}
+				return nil, &UnpairedError{Name: name, With: k + 1, others: countMissing(m, first) - 1}
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 			t, ok := m[name]
 			switch {
 			case !ok:
-				return nil, &UnpairedError{Name: name, Without: k + 1}
+				return nil, &UnpairedError{Name: name, Without: k + 1, others: countMissing(first, m) - 1}
 			case !slices.Equal(t.Shape(), first[name].Shape()):
 				return nil, fmt.Errorf("tensor %q is %v in the first model and %v in model %d", name, first[name], t, k+2)
 			}
@@ -112,9 +112,26 @@ func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error)
 type UnpairedError struct {
 	Name          string
 	With, Without int
+
+	others int // number of other tensors that are in the model With and not in the model Without
 }
 
-func (e *UnpairedError) Error() string { return e.Fact() + "; cp --except makes a copy without it" }
+func (e *UnpairedError) Error() string {
+	if e.others > 0 {
+		return fmt.Sprintf("%s, like %s; cp --except makes a copy without them, and cp --rename one with other names", e.Fact(), term.Plural(e.others, "other"))
+	}
+	return e.Fact() + "; cp --except makes a copy without it"
+}
+
+// countMissing returns the number of tensors of one model that the other model does not have.
+func countMissing(of, in checkpoint) (n int) {
+	for name := range of {
+		if _, ok := in[name]; !ok {
+			n++
+		}
+	}
+	return n
+}
 
 // Fact returns the error without advice. It numbers the models from 1 on.
 func (e *UnpairedError) Fact() string {

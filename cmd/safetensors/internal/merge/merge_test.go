@@ -147,6 +147,8 @@ func TestModelsThatDoNotFit(t *testing.T) {
 	}{
 		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{}, `tensor "x" is in the first model and not in model 2; cp --except makes a copy without it`},
 		{checkpoint{}, checkpoint{"x": f(safetensors.F32, 2)}, `tensor "x" is in model 2 and not in the first; cp --except makes a copy without it`},
+		{checkpoint{}, checkpoint{"x": ones, "y": ones}, `tensor "x" is in model 2 and not in the first, like 1 other; cp --except makes a copy without them, and cp --rename one with other names`},
+		{checkpoint{"x": ones, "y": ones, "z": ones}, checkpoint{}, `tensor "x" is in the first model and not in model 2, like 2 others; cp --except`},
 		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.F32, 3)}, `tensor "x" is F32 [2] in the first model and F32 [3] in model 2`},
 		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": ones}, `tensor "x" (I64) has other values in model 2, and only F64, F32, F16 and BF16 can be merged; cp --except leaves it out`},
 		{checkpoint{"x": f(safetensors.BOOL, 16)}, checkpoint{"x": must(ones.Bitcast(safetensors.BOOL))}, `tensor "x" (BOOL) has other values in model 2, and only F64, F32, F16 and BF16 can be merged; cp --except`},

@@ -138,6 +138,20 @@ func TestLoRANear(t *testing.T) {
 	_, err := LoRA(checkpoint{"visual.blocks.0.weight": w}, adapter, []byte(`{}`))
 	require.ErrorContains(t, err, "the base has no tensor")
 	require.NotContains(t, err.Error(), "--rename")
+
+	// A rename must not move an update to another layer.
+	more := strings.Replace(module, ".0.", ".10.", 1)
+	adapter = checkpoint{more + ".lora_A.weight": w, more + ".lora_B.weight": w}
+	for base, want := range map[string]string{
+		"model.layers.1.q_proj.weight":                 `no tensor "model.layers.10.q_proj.weight": its last layer is 1, and the adapter is for a model with more layers`,
+		"model.layers.11.q_proj.weight":                `no tensor "model.layers.10.q_proj.weight"`,
+		"model.language_model.layers.1.q_proj.weight":  `no tensor "model.layers.10.q_proj.weight"`,
+		"model.language_model.layers.10.q_proj.weight": "--rename",
+	} {
+		_, err := LoRA(checkpoint{base: w, "lm_head.weight": w}, adapter, []byte(`{}`))
+		require.ErrorContains(t, err, want)
+		require.Equal(t, want == "--rename", strings.Contains(err.Error(), "--rename"), base)
+	}
 }
 
 // TestDialects tells adapters of others from those of peft by the names of tensors.
