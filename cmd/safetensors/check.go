@@ -132,12 +132,8 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 	bad, seen := false, 0
 	c.keyOfSome(names)
 	for _, name := range names {
-		files, err := filesOf(name)
-		if err != nil {
-			return err
-		}
 		refused := make(map[string]bool)
-		for _, file := range files {
+		for _, file := range filesOf(name) {
 			if seen++; !part.Has(seen - 1) {
 				continue
 			}
@@ -181,23 +177,22 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 // indexes in it and below. If there are none, they are the folders below that contain a model in another format.
 // Otherwise, the only name is that of the source itself. As for checkpoint.Check, hidden folders and the files of macOS
 // do not count.
-func filesOf(name string) ([]string, error) {
+func filesOf(name string) []string {
 	var info fs.FileInfo
 	dir, err := localfile.Path(name)
 	if err == nil {
 		info, err = os.Stat(dir)
 	}
 	if err != nil || !info.IsDir() {
-		return []string{name}, nil // a URL or -; or the name cannot be opened, and its verdict gives the reason
+		return []string{name} // a URL or -; or the name cannot be opened, and its verdict gives the reason
 	}
 	var files, below, unreadable []string
 	dir = strings.TrimSuffix(dir, string(filepath.Separator)) + string(filepath.Separator) // follows a link to a folder
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil && path == dir:
-			return err
-		case err != nil: // a folder that cannot be listed: its verdict gives the reason
-			unreadable = append(unreadable, path)
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil { // a folder that cannot be listed: its verdict gives the reason
+			if path != dir {
+				unreadable = append(unreadable, path)
+			}
 			return nil
 		}
 		switch name := d.Name(); {
@@ -215,9 +210,6 @@ func filesOf(name string) ([]string, error) {
 		files = append(files, path)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	if len(files) == 0 {
 		if files = below; len(below) == 0 {
 			files = looseFiles(dir)
@@ -228,7 +220,7 @@ func filesOf(name string) ([]string, error) {
 	}
 	files = append(files, unreadable...)
 	slices.Sort(files)
-	return slices.Compact(files), nil
+	return slices.Compact(files)
 }
 
 // looseFiles returns the files and indexes of torch.save in a folder that holds several, none of which has the usual name

@@ -168,7 +168,11 @@ func (w *copyJob) noteUnconverted(note func(text string)) {
 		}
 	}
 	if n > 0 {
-		note(fmt.Sprintf("%s of %s left unchanged: --dtype %v converts F64, F32, F16 and BF16; FROM=%v converts others", term.Plural(n, "tensor"), strings.Join(narrow, ", "), to, to))
+		flag := to.String()
+		for _, d := range narrow {
+			flag += fmt.Sprintf(",%s=%v", d, to)
+		}
+		note(fmt.Sprintf("%s of %s left unchanged: --dtype %v converts F64, F32, F16 and BF16; --dtype %s converts %s, too", term.Plural(n, "tensor"), strings.Join(narrow, ", "), to, flag, term.Either(n, "it", "them")))
 	}
 }
 

@@ -27,7 +27,8 @@ func (c *command) meta() *cobra.Command {
 	var inPlace bool
 	cmd := c.verb("meta SRC [KEY=VALUE...] [--delete KEY] [--in-place] [--json]", "Print or change metadata", `
 Without --in-place, the changes are only printed, and nothing is written. If SRC has no
-metadata yet, format=pt is added: loaders of PyTorch want it next to other keys.
+metadata yet, format=pt is added, because some loaders of PyTorch refuse other metadata
+without it.
 
 With --in-place, SRC is a .safetensors file of this machine, a folder with
 model.safetensors or model.safetensors.index.json, or that index. A file is replaced as a

@@ -51,4 +51,9 @@ func TestCheckUnlisted(t *testing.T) {
 	require.Contains(t, r.stdout, "refused  in/closed: ")
 	require.Contains(t, r.stdout, "ok       in/x.safetensors: ")
 	require.Equal(t, "safetensors: note: in: in/closed was not read, so that there are no findings about the folder\n", r.stderr)
+
+	r = runs(t, "check", "in/closed")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stdout, "refused  in/closed: ")
+	require.Empty(t, r.stderr)
 }

@@ -60,7 +60,7 @@ func (c *command) signModel(given string, s signature) error {
 	case err != nil:
 		return err
 	case s.key == "":
-		return usage("--key is missing; for the keyless method of Sigstore, use: model_signing sign sigstore %s", term.Name(name))
+		return usage("--key is missing; for the keyless method of Sigstore, use: model_signing sign sigstore %s", term.FileWord(name))
 	case s.file == "-":
 		return usage("--out -: expected the name of a file")
 	case s.cert == "" && s.chain != nil:

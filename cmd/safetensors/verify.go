@@ -180,7 +180,7 @@ func (c *command) printVerification(v *verification, wrong error) error {
 }
 
 func (c *command) verifySums(name, list string, tensorsOnly bool, selection pattern.Selection) error {
-	want, err := c.readManifest(list)
+	want, err := c.readManifest(name, list)
 	if err != nil {
 		return err
 	}
@@ -293,8 +293,12 @@ func (c *command) listed(name string, names map[string]bool) ([]storage.File, er
 // sha256Sum matches a SHA-256 sum.
 var sha256Sum = lazyregexp.New(`^[0-9a-fA-F]{64}$`)
 
-func (c *command) readManifest(name string) (*manifest.Manifest, error) {
+// readManifest reads the manifest with this name. src is the name of the source, for errors.
+func (c *command) readManifest(src, name string) (*manifest.Manifest, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		if other, err := os.Stat(src); err == nil && other.IsDir() {
+			return nil, usage("%s is a folder and no manifest; to compare two models: diff %s %s", term.Name(name), term.FileWord(src), term.FileWord(name))
+		}
 		return nil, usage("%s is a folder: expected SRC before MANIFEST", term.Name(name))
 	}
 	r := c.opener.Stdin

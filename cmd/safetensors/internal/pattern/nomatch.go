@@ -33,7 +33,7 @@ func (e *NoMatch) Error() string {
 			return fmt.Sprintf("%s, did you mean %q?", text, below.text)
 		}
 	}
-	if inside := "*" + e.Glob.text + "*"; !strings.ContainsAny(e.Glob.text, "*?[") && e.several(inside) {
+	if inside := e.inside(); inside != "" {
 		return fmt.Sprintf("%s, did you mean %q?", text, inside)
 	}
 	name := nearest(e.Glob.text, withModules(e.names))
@@ -45,6 +45,27 @@ func (e *NoMatch) Error() string {
 		name = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]").Replace(name) + below
 	}
 	return text + question(name)
+}
+
+// inside returns the Glob of a shell for names that contain the text of the Glob, or "" if there are not several. A number
+// at the end of the text must be a whole one: h.1 stands for transformer.h.1 and not for transformer.h.10.
+func (e *NoMatch) inside() string {
+	text := e.Glob.text
+	candidates := []string{"*" + text + "*"}
+	switch last := text[len(text)-1]; {
+	case strings.HasPrefix(text, "*"):
+		return ""
+	case strings.ContainsAny(text, "*?["):
+		candidates = []string{"*." + text}
+	case last >= '0' && last <= '9':
+		candidates = []string{"*." + text + ".*", "*" + text + "[!0-9]*"}
+	}
+	for _, candidate := range candidates {
+		if e.several(candidate) {
+			return candidate
+		}
+	}
+	return ""
 }
 
 // several reports whether a pattern matches more than one of the names.

@@ -131,11 +131,15 @@ func TestSelection(t *testing.T) {
 		{{`layers\.[0-9]{1,2}`}, nil, {`"layers\\.[0-9]{1,2}"; patterns are those of a shell, such as *norm*`}},
 		{{"model.*.q"}, nil, {`"model.*.q"`}},
 		{{"unte"}, nil, {`"unte", did you mean "unet"?`}},
+		{{"h.1"}, nil, {`"h.1", did you mean "*.h.1.*"?`}}, // and not h.10
+		{{"h.1.*"}, nil, {`"h.1.*", did you mean "*.h.1.*"?`}},
+		{{"up_1"}, nil, {`"up_1", did you mean "*up_1[!0-9]*"?`}},
+		{{"mlp"}, nil, {`"mlp", did you mean "*mlp*"?`}},
 		{{"u?et"}, nil, {`"u?et", did you mean "u?et/*"?`}},
 	} {
 		s, err := ParseSelection(c[0], c[1])
 		require.NoError(t, err)
-		_, err = s.Of(append(names, "model.layers.0.mlp.weight", "unet/conv_in.weight"))
+		_, err = s.Of(append(names, "model.layers.0.mlp.weight", "unet/conv_in.weight", "x.h.1.mlp.w", "x.h.1.up_1_w", "x.h.10.mlp.w", "x.up_1_w", "x.up_10"))
 		require.EqualError(t, err, "no tensor matches "+c[2][0])
 	}
 	brackets := []string{"a[b]", "m[0].w*[x]?", "plain", "u[1]/x"}

@@ -87,7 +87,10 @@ func jsonFile(verb, name string, fsys *storage.FS) error {
 		if storage.IsURL(name) {
 			folder = name[:strings.LastIndexByte(name, '/')]
 		}
-		e.advice = fmt.Sprintf(", did you mean \"%s\"?", onCommandLine(verb, folder))
+		e.advice = fmt.Sprintf(", did you mean %s?", onCommandLine(verb, folder))
+		if line := onCommandLine(verb, folder); strings.Contains(line, " ") {
+			e.advice = fmt.Sprintf(", did you mean \"%s\"?", line)
+		}
 	}
 	return e
 }
@@ -97,13 +100,19 @@ func isModel(name string) bool {
 	return isSafetensors(name) || isTorch(name) || storage.IsIndex(name) || storage.IsTorchIndex(name) || name == "model_index.json"
 }
 
-// onCommandLine returns the command line of a verb with the source of this name.
+// onCommandLine returns the command line of a verb with the source of this name. For verbs that need further operands or
+// flags, which may be before it, it returns only the word of that source.
 func onCommandLine(verb, name string) string {
-	line := verb + " " + storage.Word(name)
-	if verb == "cp" {
-		line += " DST"
+	word := storage.Word(name)
+	switch verb {
+	case "diff", "merge", "verify":
+		return word
+	case "cp":
+		word += " DST"
+	case "show":
+		word += " NAME"
 	}
-	return line
+	return verb + " " + word
 }
 
 // howToName replaces the advice in the error for a folder with several files or models by how to name them on the command
@@ -123,7 +132,7 @@ func howToName(verb, folder string, canJoin func(pattern string) bool, err error
 		return err
 	}
 	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // each index is a whole model, and a shell cannot expand a pattern in a URL
-		return advise("%s; name one: %s %s", several.Found(), verb, storage.Word(below(several.Names[0])))
+		return advise("%s; name one: %s", several.Found(), onCommandLine(verb, below(several.Names[0])))
 	}
 	which, begin, end := "them", filepath.Join(folder, "*"), filepath.Ext(several.Names[0])
 	if i := slices.IndexFunc(several.Names, isNumbered); i >= 0 && !slices.ContainsFunc(several.Names, storage.IsIndex) {
@@ -142,7 +151,7 @@ func howToName(verb, folder string, canJoin func(pattern string) bool, err error
 		}
 		return advise("%s", text)
 	case joins:
-		return advise("%s; name one: %s %s; or join %s: cp %s NEW", several.Found(), verb, term.FileWord(one), which, files)
+		return advise("%s; name one: %s; or join %s: cp %s NEW", several.Found(), onCommandLine(verb, one), which, files)
 	}
 	return advise("%s; name one: %s", several.Found(), onCommandLine(verb, one))
 }

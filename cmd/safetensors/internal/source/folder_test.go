@@ -157,7 +157,10 @@ func TestHowToName(t *testing.T) {
 		names []string
 	}{
 		"; name one: ls dir/a.safetensors.index.json":                                                                       {"ls", indexes},
-		"; name one: show dir/a.safetensors.index.json":                                                                     {"show", indexes},
+		"; name one: show dir/a.safetensors.index.json NAME":                                                                {"show", indexes},
+		"; name one: cp dir/a.safetensors.index.json DST":                                                                   {"cp", indexes},
+		"; name one: dir/a.safetensors.index.json":                                                                          {"merge", indexes},
+		"; name one: dir/a.safetensors; or join them: cp dir/*.safetensors NEW":                                             {"diff", others},
 		"; name those of one model: ls dir/a*-of-00002.safetensors; or join them: cp dir/a*-of-00002.safetensors NEW":       {"ls", shards},
 		"; to join those of one model, name them: cp dir/a*-of-00002.safetensors NEW":                                       {"cp", shards},
 		"; name one: meta dir/a-00001-of-00002.safetensors; or join those of one model: cp dir/a*-of-00002.safetensors NEW": {"meta", shards},
@@ -174,7 +177,7 @@ func TestHowToName(t *testing.T) {
 		require.Contains(t, err.Error(), "; name ")
 	}
 	pipeline := &variant.Members{Err: &fs.PathError{Op: "open", Path: ".", Err: errors.New("no model in it")}, Names: []string{"unet", "vae"}}
-	require.EqualError(t, howToName("show", "dir", nil, pipeline), "no model in it; name one of its models: show dir/unet")
+	require.EqualError(t, howToName("show", "dir", nil, pipeline), "no model in it; name one of its models: show dir/unet NAME")
 	require.Equal(t, fs.ErrNotExist, howToName("ls", "dir", nil, fs.ErrNotExist))
 }
 

@@ -37,7 +37,7 @@ func orURL(name string, err error) error {
 	case oneSlash().MatchString(name):
 		path.Err = fmt.Errorf("%w; a URL has two slashes: %s", path.Err, oneSlash().ReplaceAllString(name, "$1://"))
 	case near != "":
-		path.Err = fmt.Errorf("%w, did you mean %s?", path.Err, term.Name(near))
+		path.Err = fmt.Errorf("%w, did you mean %s?", path.Err, term.FileWord(near))
 	case onHub != "":
 		path.Err = fmt.Errorf("%w; on the hub it is %s", path.Err, onHub)
 	}
