@@ -176,6 +176,29 @@ func (w *copyJob) noteUnconverted(note func(text string)) {
 	}
 }
 
+// noteReaders notes that the usual reader of a copy does not support it. HuggingFaceStorageReader of PyTorch 2.15 opens no
+// files of ranks with some dtypes. sentence-transformers 6.2 calls the method forward of a quantised model itself, so that the
+// hook of transformers that makes numbers of the codes does not run.
+func (w *copyJob) noteReaders(note func(text string)) {
+	if w.ranks > 0 {
+		unknown := make(map[string]bool)
+		for _, t := range w.tensors {
+			if d := t.DType(); d.Bits() < 8 || d == safetensors.F8_E8M0 {
+				unknown[d.String()] = true
+			}
+		}
+		if len(unknown) > 0 {
+			note(fmt.Sprintf("HuggingFaceStorageReader of PyTorch does not know %s, and opens no checkpoint that has such tensors", strings.Join(slices.Sorted(maps.Keys(unknown)), ", ")))
+		}
+	}
+	if w.quantize == "" {
+		return
+	}
+	if side, err := w.src.Folder.SideFiles(); err == nil && slices.Contains(side, modulesFile) {
+		note("sentence-transformers loads the quantised model, but cannot run it; transformers and vLLM can")
+	}
+}
+
 // byName compares dtypes by their names.
 func byName(a, b safetensors.DType) int { return cmp.Compare(a.String(), b.String()) }
 
@@ -183,7 +206,8 @@ func byName(a, b safetensors.DType) int { return cmp.Compare(a.String(), b.Strin
 // --quantize leaves unchanged: most models have a few.
 const leastShare = 0.05
 
-// withDType adds to an error of a format that lacks a dtype which --dtype helps.
+// withDType adds advice to the error of a format that lacks a dtype: the --dtype that converts all tensors that the format lacks
+// a dtype for, or the --dequantize for quantised tensors, whose codes keep their dtype.
 func (w *copyJob) withDType(err error) error {
 	var lacking npz.NoType
 	if !errors.As(err, &lacking) {
@@ -194,7 +218,20 @@ func (w *copyJob) withDType(err error) error {
 			return fmt.Errorf("%w, to which --dtype converts tensors; leave the flag out, or write --dtype f32", err)
 		}
 	}
-	return fmt.Errorf("%w; --dtype %v=F32 converts it", err, lacking.DType)
+	if codes, unread := hasCodes(w.src, w.src.Order); unread == nil && codes && w.plain == 0 {
+		return fmt.Errorf("%w; --dequantize f32 --dtype f32 writes the numbers of quantised tensors", err)
+	}
+	found := make(map[safetensors.DType]bool)
+	for _, t := range w.tensors {
+		found[t.DType()] = found[t.DType()] || npz.Lacks(t.DType())
+	}
+	flag := slices.Clone(w.copyFlags.dtypes)
+	for _, d := range slices.SortedFunc(maps.Keys(found), byName) {
+		if found[d] {
+			flag = append(flag, d.String()+"=F32")
+		}
+	}
+	return fmt.Errorf("%w; --dtype %s converts %s", err, strings.Join(flag, ","), term.Either(len(flag), "it", "all"))
 }
 
 // asBefore returns the words that say of n tensors that they have not changed.
@@ -215,6 +252,7 @@ func (w *copyJob) notes(note func(text string)) {
 	w.noteEmbeddings(note)
 	w.noteUnconverted(note)
 	w.noteOtherDTypes(note)
+	w.noteReaders(note)
 	if w.kept > 0 {
 		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes

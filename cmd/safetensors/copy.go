@@ -424,7 +424,9 @@ func (w *copyJob) take() (err error) {
 		if _, tied := w.tied[renamed[i]]; tied {
 			continue
 		}
-		name = cmp.Or(w.aliases[name], name)
+		if stored, is := w.aliases[name]; is { // the stored name may be empty
+			name = stored
+		}
 		t := src.Tensors[name]
 		w.read += t.Size()
 		w.origin[renamed[i]] = name

@@ -179,9 +179,12 @@ func (c *command) noteStray(to dest.Dir, names []string) {
 // pipelineFile is the file of a pipeline of diffusers that lists its components.
 const pipelineFile = "model_index.json"
 
+// modulesFile is the file of a model of sentence-transformers that lists its modules.
+const modulesFile = "modules.json"
+
 // firstLeft are the small files that noteLeft names as an example, if they are left behind: the
 // list of the models in a folder, without which the others are not found, and then the configs.
-var firstLeft = []string{pipelineFile, "modules.json", "config.json", adapterConfig}
+var firstLeft = []string{pipelineFile, modulesFile, "config.json", adapterConfig}
 
 // noteLeft notes the small file that a copy left behind, or how many they are.
 func (c *command) noteLeft(names []string) {

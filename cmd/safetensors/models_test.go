@@ -102,3 +102,17 @@ func TestQuantiseOneModel(t *testing.T) {
 	require.NotContains(t, listed, "F8_E4M3")
 	require.Equal(t, must(os.ReadFile("pipe/text_encoder/model.safetensors")), must(os.ReadFile("plain/text_encoder/model.safetensors")))
 }
+
+// TestQuantisedSentences: a note about a quantised model of sentence-transformers says that this library cannot run it.
+func TestQuantisedSentences(t *testing.T) {
+	t.Chdir(t.TempDir())
+	mkdir(t, "st")
+	matrix := floats(t, []int{2, 2}, 1, 2, 3, 4)
+	require.NoError(t, safetensors.WriteFile("st/model.safetensors", map[string]safetensors.Tensor{"encoder.query.weight": matrix}, nil))
+	write(t, "st/config.json", `{"model_type": "bert"}`)
+	const note = "sentence-transformers loads the quantised model, but cannot run it"
+	require.NotContains(t, runs(t, "cp", "st", "plain", "--quantize", "fp8-channel").stderr, note)
+	write(t, "st/modules.json", `[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]`)
+	require.Contains(t, runs(t, "cp", "st", "quantised", "--quantize", "fp8-channel").stderr, note)
+	require.NotContains(t, runs(t, "cp", "st", "copy").stderr, note)
+}

@@ -56,7 +56,7 @@ func (c *command) signedTree(name string, follow bool, skip func(name string) bo
 		return nil, err
 	}
 	for _, name := range tree.Outside {
-		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
+		c.opener.Note(fmt.Sprintf("%s is a link that leads out of the model; its target counts as a part of the model", term.Name(name)))
 	}
 	return tree, nil
 }

@@ -385,7 +385,7 @@ func TestDescribe(t *testing.T) {
 	object := func(module, name string) *Object { return &Object{Class: Global{module, name}} }
 	for want, v := range map[string]any{
 		"a dict with 1 entry": &Dict{Entries: make([]Entry, 1)}, "a dict with 2 entries": &Dict{Entries: make([]Entry, 2)},
-		"a NumPy array": object("numpy._core.multiarray", "_reconstruct"), "a NumPy number": object("numpy.core.multiarray", "scalar"),
+		"a NumPy array": object("numpy._core.multiarray", "_reconstruct"), "a NumPy number": object("numpy.core.multiarray", "scalar"), "bytes": object("_codecs", "encode"),
 		`an object of "argparse.Namespace"`: object("argparse", "Namespace"),
 	} {
 		require.Equal(t, want, Describe(v))

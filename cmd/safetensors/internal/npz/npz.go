@@ -174,13 +174,16 @@ type NoType struct{ DType safetensors.DType }
 
 func (e NoType) Error() string { return fmt.Sprintf("NumPy has no type for %v", e.DType) }
 
+// Lacks reports whether NumPy has no type for a dtype.
+func Lacks(d safetensors.DType) bool { return typeOf(d) == "" }
+
 // check returns the reason why NumPy could not read a tensor, or nil.
 func check(name string, tensors map[string]safetensors.Tensor) error {
 	const maxRank = 64
 	t := tensors[name]
 	_, both := tensors[name+suffix]
 	switch {
-	case typeOf(t.DType()) == "":
+	case Lacks(t.DType()):
 		return NoType{t.DType()}
 	case len(t.Shape()) > maxRank:
 		return fmt.Errorf("it has %d dimensions, NumPy allows %d", len(t.Shape()), maxRank)

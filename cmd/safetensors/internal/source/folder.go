@@ -226,18 +226,28 @@ func orFiles(verb, folder string, fsys *storage.FS, err error) error {
 	return advised{fmt.Sprintf("no .safetensors file in it, but %s; name one: %s", found, onCommandLine(verb, first)), err}
 }
 
-// withModels returns the names of the folders among some entries in which a file is named as a model is.
+// withModels returns the names of the folders among some entries in which a file is named as a model is. It looks into the
+// folder snapshots, too, in which the cache of a hub has a folder for each revision of a model.
 func withModels(fsys *storage.FS, entries []fs.DirEntry) (names []string) {
-	const most = 100 // folders to look into
-	for _, e := range entries[:min(len(entries), most)] {
-		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		below, _ := fsys.ReadDir(e.Name())
-		if slices.ContainsFunc(below, func(e fs.DirEntry) bool { return isModel(e.Name()) }) {
-			names = append(names, e.Name())
+	const snapshots = "snapshots"
+	left := 100 // folders to look into
+	var look func(in string, entries []fs.DirEntry)
+	look = func(in string, entries []fs.DirEntry) {
+		for _, e := range entries {
+			if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || left == 0 {
+				continue
+			}
+			left--
+			name := path.Join(in, e.Name())
+			below, _ := fsys.ReadDir(name)
+			if slices.ContainsFunc(below, func(e fs.DirEntry) bool { return isModel(e.Name()) }) {
+				names = append(names, name)
+			} else if name == snapshots {
+				look(snapshots, below)
+			}
 		}
 	}
+	look("", entries)
 	return names
 }
 
