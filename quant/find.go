@@ -23,9 +23,10 @@ var quantisationKeys = []string{"quantization_config", "compression_config", "qu
 
 // An architecture contains properties of the model from the rest of its config.
 type architecture struct {
-	heads  []int // numbers of heads that an attention layer of the model may have
-	conv1D bool  // whether the model may have modules of a class that stores weights by columns
-	joined bool  // whether the experts of the model are separate modules only if it is quantised
+	heads   []int // numbers of heads that an attention layer of the model may have
+	conv1D  bool  // whether the model may have modules of a class that stores weights by columns
+	joined  bool  // whether the experts of the model are separate modules only if it is quantised
+	experts []int // numbers of experts that a layer may have; nil if the config specifies none
 }
 
 // withConv1D lists models of transformers, by their model_type, that have modules of its class
@@ -37,7 +38,7 @@ var (
 	namesConv1D = []string{"c_attn", "q_attn", "c_fc", "c_proj"}
 )
 
-// withJoinedExperts lists models of transformers, by their model_type, whose experts experts.go describes.
+// withJoinedExperts lists models of transformers, by their model_type, whose experts are stored as experts.go describes.
 var withJoinedExperts = []string{"llama4", "llama4_text"}
 
 // find returns the descriptions of the quantisation in a config and in the configs within it. The
@@ -52,6 +53,10 @@ func (a *architecture) find(file *section, path []string) (all []finding) {
 		if json.Unmarshal(file.get(key), &n) == nil && n > 1 {
 			a.heads = append(a.heads, n)
 		}
+	}
+	var experts int
+	if json.Unmarshal(file.get("num_local_experts"), &experts) == nil && experts > 0 {
+		a.experts = append(a.experts, experts)
 	}
 	if key := sectionIn(file.members, path); key != "" {
 		all = append(all, finding{join(path, key), file.get(key)})

@@ -22,8 +22,9 @@ type layerOfExperts struct {
 var nameOfExpert = lazyregexp.New(`^(.*` + ofExperts + `)([0-9]{1,6})\.(?:gate|up|down)_proj\.weight$`)
 
 // separated returns the layers of a dequantised Llama 4 whose experts become two tensors again: those in which a matrix was
-// quantised and none is missing. A single shard of a model may have only some. has reports whether there is a tensor with
-// a name.
+// quantised and none is missing. A single shard of a model may have only some matrices of a layer, even all of its first
+// experts, so that their number must be that of the config, if it specifies one. has reports whether there is a tensor with
+// this name.
 func separated(c *config, modules []*module, has func(name string) bool) (layers []layerOfExperts) {
 	if !c.joined {
 		return nil
@@ -41,6 +42,9 @@ func separated(c *config, modules []*module, has func(name string) bool) (layers
 			n++
 		}
 		layer := layerOfExperts{start, n}
+		if len(c.experts) > 0 && !slices.Contains(c.experts, n) {
+			continue
+		}
 		if n >= least[start] && !slices.ContainsFunc(layer.names(), func(name string) bool { return !has(name) }) && !has(start+gateUp) && !has(start+downOf) {
 			layers = append(layers, layer)
 		}
@@ -70,8 +74,8 @@ func (l layerOfExperts) join(tensors map[string]safetensors.Tensor) (err error) 
 	return err
 }
 
-// stack removes matrices of n experts from a map, and returns them as one tensor. It has a matrix for each expert: the
-// transpose of its matrices, one below the other.
+// stack removes matrices of n experts from a map, and returns them as one tensor, with the shape [n, columns, rows of all
+// matrices of an expert]. The tensor has a matrix for each expert: the transpose of its matrices, one below the other.
 func stack(tensors map[string]safetensors.Tensor, names []string, n int) (t safetensors.Tensor, err error) {
 	all := make([]safetensors.Tensor, len(names))
 	for i, name := range names {
@@ -92,8 +96,9 @@ func stack(tensors map[string]safetensors.Tensor, names []string, n int) (t safe
 	return t, err
 }
 
-// joinLayouts gives the two tensors of a layer the layout of its quantised matrices, and that of stored ones that are not
-// quantised. It removes the names of matrices that are neither stored nor results.
+// joinLayouts changes layouts as join changes the tensors. The two tensors of the layer get the layout of its quantised
+// matrices, the one with the most bits if there are several. So do the stored matrices, even those that are not quantised.
+// The names of matrices that are not stored are removed, since they are no results any more.
 func (l layerOfExperts) joinLayouts(layouts map[string]Layout, stored map[string]safetensors.Tensor) {
 	names := l.names()
 	var of Layout

@@ -15,8 +15,8 @@ import (
 // Dequantize returns the tensors that a quantised checkpoint represents. Each quantised tensor
 // becomes a lazy F32 tensor with the name, the shape and the orientation that it has in the
 // framework's model without quantisation. Experts of Llama 4 are separate matrices only in a
-// quantised checkpoint: all those of a layer become two tensors. The other tensors are returned
-// unchanged. Scales, zero points and other parts are left out.
+// quantised checkpoint: all those of a layer become two tensors, unless some are missing, as in a
+// single shard. The other tensors are returned unchanged. Scales, zero points and other parts are left out.
 //
 // config is the content of config.json or hf_quant_config.json, or of a file's metadata
 // _quantization_metadata. If it is nil, or has no quantization_config, names, dtypes and shapes

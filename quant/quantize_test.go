@@ -1,6 +1,7 @@
 package quant_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -361,6 +362,18 @@ func TestSeparateExperts(t *testing.T) {
 	require.ErrorContains(t, err, `gate_up_proj": its parts have the name "model.layers.0.feed_forward.experts.1.up_proj.weight", which another tensor has`)
 	delete(m.tensors, fused+"1.up_proj.weight")
 
+	// The elements of a tensor may share their bytes, so that a small file has any number of experts. The error names the first
+	// layer.
+	many := map[string]safetensors.Tensor{"a.weight": m.tensors["a.weight"]}
+	for layer := range 10 {
+		start := fmt.Sprintf("layers.%d.feed_forward.experts.", layer)
+		fill := func([]float32) error { return nil }
+		many[start+"gate_up_proj"] = must(safetensors.NewTensorFunc(safetensors.F32, []int{350_000, 2, 4}, fill))
+		many[start+"down_proj"] = must(safetensors.NewTensorFunc(safetensors.F32, []int{350_000, 2, 2}, fill))
+	}
+	_, _, err = quant.Quantize(many, none)
+	require.EqualError(t, err, `safetensors: tensor "layers.0.feed_forward.experts.gate_up_proj": all experts together have more than 1048576 matrices`)
+
 	m.floats(fused+"down_proj", safetensors.F32, experts, hidden+1, inputs)
 	q, _, err = quant.Quantize(m.tensors, none)
 	require.NoError(t, err)
@@ -601,6 +614,17 @@ func TestJoinExperts(t *testing.T) {
 	layouts, err := quant.Layouts(q, config)
 	require.NoError(t, err)
 	require.Contains(t, layouts, start+"0.down_proj.weight", "it is stored, and not in the result")
+
+	// A shard may have all matrices of the first experts: the config specifies how many there are.
+	for n, want := range map[int]int{experts: 3, experts + 1: 1 + 3*experts} {
+		more := bytes.Replace(config, []byte(`"llama4"`), fmt.Appendf(nil, `"llama4","num_local_experts":%d`, n), 1)
+		whole, err := quant.Dequantize(q, more)
+		require.NoError(t, err)
+		require.Len(t, whole, want)
+		layouts, err := quant.Layouts(q, more)
+		require.NoError(t, err)
+		require.Equal(t, n == experts, layouts[start+"down_proj"].Bits > 0)
+	}
 
 	for _, changed := range []map[string]safetensors.Tensor{
 		one(without(start + "0.down_proj.weight")),
