@@ -116,8 +116,9 @@ func onCommandLine(verb, name string) string {
 }
 
 // howToName replaces the advice in the error for a folder with several files or models by how to name them on the command
-// line of a verb. The advice to join files is given only if canJoin returns true for the pattern of a shell that matches them.
-func howToName(verb, folder string, canJoin func(pattern string) bool, err error) error {
+// line of a verb. The advice to join files is given only if canJoin returns true for the texts with which their names begin
+// and end.
+func howToName(verb, folder string, canJoin func(begin, end string) bool, err error) error {
 	below := func(name string) string { return strings.TrimRight(storage.Bare(folder), "/") + "/" + name }
 	advise := func(format string, args ...any) error { return advised{fmt.Sprintf(format, args...), err} }
 	if members := new(variant.Members); errors.As(err, &members) {
@@ -134,13 +135,13 @@ func howToName(verb, folder string, canJoin func(pattern string) bool, err error
 	if storage.IsIndex(several.Names[0]) || storage.IsTorchIndex(several.Names[0]) || storage.IsURL(folder) { // each index is a whole model, and a shell cannot expand a pattern in a URL
 		return advise("%s; name one: %s", several.Found(), onCommandLine(verb, below(several.Names[0])))
 	}
-	which, begin, end := "them", filepath.Join(folder, "*"), filepath.Ext(several.Names[0])
+	which, begin, end := "them", "", filepath.Ext(several.Names[0])
 	if i := slices.IndexFunc(several.Names, isNumbered); i >= 0 && !slices.ContainsFunc(several.Names, storage.IsIndex) {
 		shard, _ := variant.ParseShard(several.Names[i])
-		which, begin, end = "those of one model", filepath.Join(folder, shard.Stem+"*"), "-of-"+shard.Count+shard.Ending
+		which, begin, end = "those of one model", shard.Stem, "-of-"+shard.Count+shard.Ending
 	}
-	one, files := filepath.Join(folder, several.Names[0]), filesWord(begin, end)
-	joins := canJoin(filepath.Base(begin) + end)
+	one, files := filepath.Join(folder, several.Names[0]), filesWord(folder, begin, end)
+	joins := canJoin(begin, end)
 	switch {
 	case verb == "cp" && joins:
 		return advise("%s; to join %s, name them: cp %s NEW", several.Found(), which, files)
@@ -156,10 +157,10 @@ func howToName(verb, folder string, canJoin func(pattern string) bool, err error
 	return advise("%s; name one: %s", several.Found(), onCommandLine(verb, one))
 }
 
-// canJoin reports whether cp joins the files of a folder that match a pattern of a shell: no two of them have a tensor
-// of the same name. It returns false if one of them cannot be opened. It also returns false for more than 100 files, because
-// reading all headers would take long.
-func canJoin(fsys *storage.FS, pattern string) bool {
+// canJoin reports whether cp joins the files of a folder whose names begin and end with these texts: no two of them have a
+// tensor of the same name. It returns false if one of them cannot be opened. It also returns false for more than 100 files,
+// because reading all headers would take long.
+func canJoin(fsys *storage.FS, begin, end string) bool {
 	const most = 100
 	entries, err := fsys.Entries()
 	if err != nil {
@@ -167,7 +168,8 @@ func canJoin(fsys *storage.FS, pattern string) bool {
 	}
 	seen, opened := make(map[string]bool), 0
 	for _, e := range entries {
-		if matches, err := path.Match(pattern, e.Name()); err != nil || !matches || strings.HasPrefix(e.Name(), ".") {
+		rest, begins := strings.CutPrefix(e.Name(), begin)
+		if !begins || !strings.HasSuffix(rest, end) || strings.HasPrefix(e.Name(), ".") { // a shell leaves out hidden files
 			continue
 		}
 		if opened++; opened > most {
@@ -189,13 +191,14 @@ func canJoin(fsys *storage.FS, pattern string) bool {
 	return true
 }
 
-// filesWord returns a word of a command line, which a shell expands to the files whose names begin with the text
-// before the star at the end of begin, and end in end.
-func filesWord(begin, end string) string {
-	if begin = strings.TrimSuffix(begin, "*"); begin != "" {
-		begin = term.FileWord(begin)
+// filesWord returns a word of a command line, which a shell expands to the files of a folder whose names begin and end with
+// these texts.
+func filesWord(folder, begin, end string) string {
+	word := strings.TrimSuffix(filepath.Join(folder, begin+"*"), "*")
+	if word != "" {
+		word = term.FileWord(word)
 	}
-	return begin + "*" + end
+	return word + "*" + end
 }
 
 // orFiles returns err, the error for a folder without a model. If the folder has files that are sources of their own, such as

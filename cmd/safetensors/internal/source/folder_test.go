@@ -170,15 +170,33 @@ func TestHowToName(t *testing.T) {
 		"; name one: stats dir/a.safetensors; or join them: cp dir/*.safetensors NEW":                                       {"stats", others},
 	} {
 		several := &variant.Several{Usual: "model.safetensors", Names: c.names, List: "them"}
-		err := howToName(c.verb, "dir", func(string) bool { return true }, several)
+		err := howToName(c.verb, "dir", func(_, _ string) bool { return true }, several)
 		require.True(t, strings.HasSuffix(filepath.ToSlash(err.Error()), want), "%v", err)
-		err = howToName(c.verb, "dir", func(string) bool { return false }, several)
+		err = howToName(c.verb, "dir", func(_, _ string) bool { return false }, several)
 		require.NotContains(t, err.Error(), "join")
 		require.Contains(t, err.Error(), "; name ")
 	}
 	pipeline := &variant.Members{Err: &fs.PathError{Op: "open", Path: ".", Err: errors.New("no model in it")}, Names: []string{"unet", "vae"}}
 	require.EqualError(t, howToName("show", "dir", nil, pipeline), "no model in it; name one of its models: show dir/unet NAME")
 	require.Equal(t, fs.ErrNotExist, howToName("ls", "dir", nil, fs.ErrNotExist))
+}
+
+// TestCanJoin: files are joined unless two of them have a tensor of the same name, even if their names have brackets, which a
+// pattern would take for a class.
+func TestCanJoin(t *testing.T) {
+	dir := t.TempDir()
+	for name, tensor := range map[string]string{
+		"x[1]-00001-of-00002.safetensors": "a", "x[1]-00002-of-00002.safetensors": "a", "x[-00001-of-00002.safetensors": "a", "x[-00002-of-00002.safetensors": "b",
+		".hidden.bin": "a", "broken.bin": "a",
+	} {
+		one := must(safetensors.NewTensor(safetensors.U8, nil, []byte{1}))
+		require.NoError(t, safetensors.WriteFile(filepath.Join(dir, name), map[string]safetensors.Tensor{tensor: one}, nil))
+	}
+	fsys := (&storage.Session{Context: t.Context()}).Local(dir)
+	require.False(t, canJoin(fsys, "x[1]", "-of-00002.safetensors"))
+	require.True(t, canJoin(fsys, "x[-", "-of-00002.safetensors"))
+	require.True(t, canJoin(fsys, "x[-00001", ".safetensors"))
+	require.False(t, canJoin(fsys, "", ".bin"))
 }
 
 // TestDirectoryOfStdin: - is standard input, also beside a folder of that name.

@@ -244,7 +244,7 @@ func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
 		err = orFiles(cmp.Or(o.Verb, "ls"), c.Name, fsys, err)
 	}
 	if err != nil {
-		return howToName(cmp.Or(o.Verb, "ls"), c.Name, func(pattern string) bool { return canJoin(fsys, pattern) }, err)
+		return howToName(cmp.Or(o.Verb, "ls"), c.Name, func(begin, end string) bool { return canJoin(fsys, begin, end) }, err)
 	}
 	c.take(f)
 	c.Metadata = variant.WithoutSharding(c.Metadata)
