@@ -12,6 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
@@ -84,16 +85,24 @@ func names(err error, name string) bool {
 		file, in := strings.CutPrefix(filepath.ToSlash(path.Path), strings.TrimRight(filepath.ToSlash(name), "/"))
 		return in && (file == "" || file[0] == '/') || term.Name(path.Path) == shown
 	}
-	return readFrom(filepath.ToSlash(err.Error()), strings.TrimRight(filepath.ToSlash(shown), "/"))
+	text := filepath.ToSlash(err.Error())
+	if local, failed := localfile.Path(name); failed == nil && readFrom(text, term.Name(filepath.Clean(local))) {
+		return true
+	}
+	return readFrom(text, shown)
 }
 
 // readFrom reports whether the text of an error begins with the name of a source, or of a file in it, or has it after
-// the name of a tensor: such are the errors of reading a metered file.
+// the name of a tensor: such are the errors of reading a metered file. shown is the name as term.Name returns it.
 func readFrom(text, shown string) bool {
+	shown, quote := strings.TrimRight(filepath.ToSlash(shown), "/"), ""
+	if strings.HasPrefix(shown, `"`) { // the name of a file in the source is quoted as a whole
+		shown, quote = strings.TrimSuffix(shown, `"`), `"`
+	}
 	for _, before := range []string{"", "\": ", "\" of "} { // a name of a tensor is quoted
 		_, after, found := strings.Cut(text, before+shown)
 		starts := before != "" || strings.HasPrefix(text, shown)
-		if found && starts && (strings.HasPrefix(after, ": ") || strings.HasPrefix(after, "/")) {
+		if found && starts && (strings.HasPrefix(after, quote+": ") || strings.HasPrefix(after, "/")) {
 			return true
 		}
 	}

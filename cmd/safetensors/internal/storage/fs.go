@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,7 +23,7 @@ type FS struct {
 	session *Session
 	files   fs.FS
 	dir     string // name of the folder in the file system files
-	url     string // URL of the folder; "" for a folder of this machine
+	url     string // URL of the folder, without user, query and the slash at its end; "" for a folder of this machine
 	local   bool   // whether dir is a path of this machine, in the form of the system
 	away    bool   // whether files of other formats are downloaded before they are read
 	listed  bool   // whether the folder can be listed
@@ -77,7 +78,10 @@ func (f *FS) shown(name string) string {
 	if f.local {
 		return term.Name(f.in(name))
 	}
-	return Shown(strings.TrimRight(f.url, "/") + "/" + name)
+	if !strings.HasPrefix(f.url, "hf://") { // names on the hub stand in a URL as they are
+		name = (&url.URL{Path: name}).EscapedPath()
+	}
+	return term.Name(f.url + "/" + name)
 }
 
 func (f *FS) Stat(name string) (fs.FileInfo, error) {

@@ -26,14 +26,14 @@ func (s *Session) Away(name string) (*FS, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	f.url = Shown(name)
+	f.url = strings.TrimRight(Bare(name), "/")
 	if file != "." {
-		f.url = strings.TrimSuffix(f.url, file)
+		f.url = f.url[:strings.LastIndexByte(f.url, '/')]
 	}
 	return f, file, nil
 }
 
-// away is Away, except that the folder lacks its URL.
+// away is like Away, but does not set the url of the folder.
 func (s *Session) away(name string) (*FS, string, error) {
 	switch {
 	case strings.HasPrefix(name, "hf://"):

@@ -378,6 +378,17 @@ func TestNamed(t *testing.T) {
 		require.ErrorIs(t, err, broken)
 		require.EqualError(t, s.Named("dir/x", err), c.want, "it is named already")
 	}
+	for name, dir := range map[string]string{ // the folder that is opened, of the file x.npz
+		"./x.npz": ".", "y/../x.npz": ".", "./y": "y", "y/.": "y", "a\nb": "a\nb", "./a\nb/": "a\nb", "a\nb/x.npz": "a\nb", "file:///a/x.npz": "/a", "file:///a": "/a",
+	} {
+		read := s.Local(filepath.FromSlash(dir)).shown("x.npz")
+		require.EqualError(t, s.Named(name, fmt.Errorf("%s: reading: %w", read, broken)), read+": reading: broken")
+	}
+	for _, name := range []string{"https://user:secret@host/dir/x.npz?secret", "https://host/dir/a%20b.npz", "https://host/" + strings.Repeat("long/", 50) + "x.npz"} {
+		fsys, file, err := s.Away(name)
+		require.NoError(t, err)
+		require.Equal(t, Shown(name), fsys.shown(file))
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(broken)
 	require.Equal(t, broken, (&Session{Context: ctx}).Named("x", errors.New("other")))
