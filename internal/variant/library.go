@@ -2,17 +2,21 @@ package variant
 
 import "slices"
 
-// weights are the endings of all files with weights that libraries open in the directory of a model.
+// weights are the endings of all files with weights that readers open in the directory of a model.
 var weights = Endings{".safetensors", ".bin", ".pt", ".pth", ".ckpt"}
+
+// libraryWeights are the endings of the files among them that libraries open.
+var libraryWeights = Endings{".safetensors", ".bin"}
 
 // OfLibrary returns the files and the indexes, among the names in a directory, of the model that a library opens if it
 // gives these stems to its files. The result includes the variants of that model. It is nil unless the directory has a
-// file or an index under which the library opens a model, and beside it a file with one of the other stems, which other
-// readers could open instead.
+// file or an index under which the library opens a model without a variant, and beside it a file with one of the other
+// stems, which other readers could open instead.
 func OfLibrary(names, stems, others []string) (own []string) {
 	opened, beside := false, false
 	for _, name := range names {
-		if file, _, _ := weights.cutIndex(name); !weights.has(file) {
+		file, _, _ := weights.cutIndex(name)
+		if !weights.has(file) {
 			continue
 		}
 		model, variant := weights.Split(name)
@@ -22,7 +26,7 @@ func OfLibrary(names, stems, others []string) (own []string) {
 		}
 		own = append(own, name)
 		_, numbered := ParseShard(name)
-		opened = opened || variant == "" && !numbered
+		opened = opened || variant == "" && !numbered && libraryWeights.has(file)
 	}
 	if !opened || !beside {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOfLibrary: the files of a library are told apart from those of another one only if the library opens one of them.
+// TestOfLibrary: the files of a library are told apart from those of another one only if the library opens one of them, by its
+// stem and its ending.
 func TestOfLibrary(t *testing.T) {
 	for names, want := range map[string]string{
 		"":                                    "",
@@ -19,6 +20,7 @@ func TestOfLibrary(t *testing.T) {
 		"d.fp16.safetensors m.safetensors":    "",
 		"d.bin d.fp16.bin m.fp16.safetensors": "d.bin d.fp16.bin",
 		"d-00001-of-00002.safetensors m.bin":  "",
+		"d.pt d.ckpt d.pth m.safetensors":     "",
 		"d.safetensors.index.json d-00001-of-00002.safetensors d.safetensors.index.fp16.json m.pt d.txt": "d.safetensors.index.json d-00001-of-00002.safetensors d.safetensors.index.fp16.json",
 	} {
 		require.Equal(t, strings.Fields(want), append([]string{}, variant.OfLibrary(strings.Fields(names), []string{"d"}, []string{"m", "n"})...), names)
