@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/gosafetensors/safetensors/internal/lazyregexp"
 )
 
 // Word returns s as a word of a command line, which a user may copy into a shell. It quotes s only if a shell needs that:
@@ -21,6 +23,10 @@ func FileWord(name string) string {
 	return Word(name)
 }
 
+// beforeQuote matches a double quote with the backslashes before it.
+var beforeQuote = lazyregexp.New(`(\\*)"`)
+
+// word is Word for Windows or for POSIX.
 func word(s string, windows bool) string {
 	plain := "-_./:=,@%+"
 	if windows {
@@ -38,7 +44,8 @@ func word(s string, windows bool) string {
 	case s != "" && !strings.ContainsFunc(s, special):
 		return s
 	case windows:
-		return `"` + s + `"`
+		s = beforeQuote().ReplaceAllString(s, `$1$1\"`)
+		return `"` + s + s[len(strings.TrimRight(s, `\`)):] + `"` // programs take \" for a quote, and \\ before it for a backslash
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

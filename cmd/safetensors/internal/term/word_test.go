@@ -17,6 +17,8 @@ func TestWord(t *testing.T) {
 		{"", "''", `""`},
 		{"my model", "'my model'", `"my model"`},
 		{`C:\models`, `'C:\models'`, `C:\models`},
+		{`C:\my models\`, `'C:\my models\'`, `"C:\my models\\"`},
+		{`a "b\" c`, `'a "b\" c'`, `"a \"b\\\" c"`},
 		{"x[0].y", "'x[0].y'", `"x[0].y"`},
 		{"$HOME*", "'$HOME*'", `"$HOME*"`},
 		{"it's", `'it'\''s'`, `"it's"`},
