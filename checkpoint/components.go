@@ -110,8 +110,8 @@ func (d *directory) judgeComponentShapes(config *modelConfig, s *set) {
 }
 
 // lost returns a tensor that every component with this config has, and that is not among sorted names: the start of its
-// name if only that is known. It returns "" if there is none. It also returns
-// "" if there is no attention and no time embedding: then the set holds only a part of a component.
+// name if only that is known. It returns "" if there is none, and if the names contain neither an attention nor a time
+// embedding: then the set holds only a part of a component.
 func (c component) lost(class string, names []string, fields map[string]any) string {
 	if !slices.ContainsFunc(names, func(name string) bool {
 		return strings.Contains(name, ".to_q.") || strings.Contains(name, ".time_emb_proj.")

@@ -163,6 +163,7 @@ func isText(err error) bool {
 	return errors.As(err, &text) || errors.As(err, &link)
 }
 
+// isFloat reports whether elements of a dtype are plain floats, as in the weights of a model that is not quantised.
 func isFloat(d safetensors.DType) bool {
 	switch d {
 	case safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16:

@@ -130,8 +130,8 @@ func (d *directory) judgeEmpty() {
 }
 
 // judgeComponent compares the model of transformers with the model of diffusers in the same directory. Each
-// library opens its own. Of the two formats in which a library may find its model, judgeComponent takes the one that the
-// library prefers: judgeTwins compares both.
+// library opens its own. If a library finds its model in two formats, judgeComponent takes the format that the library
+// prefers, since judgeTwins compares the two.
 func (d *directory) judgeComponent() error {
 	find := func(stem string, torch bool) *set {
 		i := slices.IndexFunc(d.sets, func(s *set) bool {

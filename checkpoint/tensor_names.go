@@ -67,8 +67,8 @@ func (d *directory) aliases(s *set) map[string]string {
 func isOutput(name string) bool { return tensorname.IsHead(name) || name == "decoder.weight" }
 
 // mayBeTied reports whether a tensor with this name may equal another one, so that a file may lack it: a head, an embedding of
-// an encoder or a decoder, which equals shared, or the bias of the head of BERT. Embeddings with other
-// names do not count: a file without them does not have the whole model.
+// an encoder or a decoder, which equals shared, or the bias of the head of BERT. Embeddings with other names do not count,
+// because a file without them does not have the whole model.
 func mayBeTied(name string) bool {
 	return isOutput(name) || strings.HasSuffix(name, "embed_tokens.weight") || strings.HasSuffix(name, "decoder.bias")
 }

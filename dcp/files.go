@@ -36,7 +36,7 @@ type file struct {
 	files *files
 	path  string
 	info  fs.FileInfo // size and time of the file when it was first opened
-	name  string      // name that the file reports, or else path
+	name  string      // name that the file reports, or path if it reports none
 
 	models map[int64]func() (*safetensors.File, error) // the safetensors files in it, by offset
 
@@ -123,7 +123,7 @@ func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Name returns the name of the file for errors. The file must have been opened once.
+// Name returns the name of the file for errors. It returns "" unless the file has been opened once.
 func (f *file) Name() string { return f.name }
 
 // read calls the func do with the open file, which it opens if necessary.

@@ -11,16 +11,16 @@ import (
 	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
-// A linear knows which weights of a checkpoint are not those of modules of class Linear of PyTorch, as far as that can be
-// seen from other tensors. Loaders of compressed-tensors quantise no other class.
+// A linear recognises weights of a checkpoint whose modules are not of class Linear of PyTorch, as far as other tensors show
+// that. Loaders of compressed-tensors quantise no other class.
 type linear struct {
 	tensors  map[string]safetensors.Tensor
 	byColumn map[string]bool // last parts of the names of modules whose weights are stored transposed
 }
 
-// newLinear finds the modules whose weights are stored transposed, as GPT-2 stores them (class Conv1D of transformers):
-// their biases have an element for each column, and not for each row. The weights of other modules with such a name may be
-// square, or have no bias, and are of the same class.
+// newLinear returns the linear of a checkpoint. Modules whose weights are stored transposed, as GPT-2 stores them (class Conv1D
+// of transformers), have biases with an element for each column, and not for each row. Other modules with the same last part of
+// their names count as such modules, too, even if their weights are square or they have no bias.
 func newLinear(tensors map[string]safetensors.Tensor) linear {
 	byColumn := make(map[string]bool)
 	for name, t := range tensors {
@@ -98,7 +98,7 @@ func ignoredWith(name string, t safetensors.Tensor) []string {
 	return nil
 }
 
-// loadersOnly lists modules that loaders have and that a checkpoint does not store by that name, each with the names of
+// loadersOnly lists modules that loaders have and that a checkpoint does not store under that name, each with the names of
 // tensors that models with this module store. A model within another one has a prefix before all these names. Most modules
 // are heads, whose weights are those of the embeddings. transformers renames the others when it loads a model.
 var loadersOnly = []struct {
@@ -126,8 +126,8 @@ var loadersOnly = []struct {
 	{"mlp.router", []string{"block_sparse_moe.gate.weight", "post_attention_layernorm.bias"}}, // Phi-3.5-MoE
 }
 
-// notStored returns the modules of loadersOnly that a model has. A loader would look for scales of such a module if the
-// config did not list it as ignored.
+// notStored returns the modules of loadersOnly, and those of tipsLayer, that a model has. They are in no order, and may be
+// listed twice. A loader would look for scales of such a module if the config did not list it as ignored.
 func notStored(tensors map[string]safetensors.Tensor) (modules []string) {
 	for name := range tensors {
 		for _, l := range loadersOnly {

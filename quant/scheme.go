@@ -32,9 +32,9 @@ type Recipe struct {
 	Scheme Scheme
 
 	// Targets selects the tensors to quantise. Each must be a matrix of BF16, F16 or F32 whose name
-	// ends in ".weight", with columns in whole groups. It must not belong to a module of another class
-	// than Linear: the weights of GPT-2 are stored transposed, which their biases show, and those of
-	// I-BERT have integers beside them. If Targets is nil, all such matrices are selected, except those
+	// ends in ".weight", with columns in whole groups. Its module must be of class Linear. Other
+	// classes are recognised in GPT-2, which stores weights transposed, with a bias for each column,
+	// and in I-BERT, which stores integers beside the weights. If Targets is nil, all such matrices are selected, except those
 	// whose names suggest embeddings, routers, norms or heads.
 	Targets func(name string, t safetensors.Tensor) bool
 }
@@ -87,12 +87,13 @@ var presets = map[Scheme]preset{
 // recognised by its name: Recipe.Targets can leave it out.
 //
 // Weights with three dimensions, such as those of fused experts, are not quantised: the config
-// lists them, and the modules that contain them, as ignored. Those of Llama 4 are an exception: each
-// expert becomes three matrices, as the loaders of its quantised checkpoints expect, and Targets is
-// asked about these. A target that does not meet the
-// conditions of Recipe.Targets is an error. So are tensors that are quantised already, since the
-// config would not describe them, and a checkpoint without any target, since Dequantize refuses a
-// config whose method no tensor uses.
+// lists them, and the modules that contain them, as ignored. The experts of Llama 4 are an exception:
+// each one becomes three matrices, as the loaders of its quantised checkpoints expect, and Targets is
+// called for these matrices.
+//
+// A target that does not meet the conditions of Recipe.Targets is an error. So are tensors that are
+// quantised already, since the config would not describe them, and a checkpoint without any target,
+// since Dequantize refuses a config whose method no tensor uses.
 //
 // The results are lazy: they read and quantise a band of rows at a time when they are read. Neither
 // map is modified.

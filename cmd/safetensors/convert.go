@@ -123,8 +123,8 @@ func (w *copyJob) count() error {
 	return nil
 }
 
-// noteOtherDTypes notes the tensors that --dequantize does not make and whose dtype has numbers that the dtype of the others
-// does not have. If the copy has a config.json, libraries that load it with the dtype of that config round them.
+// noteOtherDTypes notes stored tensors whose dtype has numbers that the dtype of the dequantised tensors does not have. If the
+// copy has a config.json, libraries that load it with the dtype of that config round these numbers.
 func (w *copyJob) noteOtherDTypes(note func(text string)) {
 	if w.plain == 0 {
 		return
@@ -206,8 +206,8 @@ func byName(a, b safetensors.DType) int { return cmp.Compare(a.String(), b.Strin
 // --quantize leaves unchanged: most models have a few.
 const leastShare = 0.05
 
-// withDType adds advice to the error of a format that lacks a dtype: the --dtype that converts all tensors that the format lacks
-// a dtype for, or the --dequantize for quantised tensors, whose codes keep their dtype.
+// withDType adds advice to the error of a format that lacks a dtype: the --dtype that converts all tensors whose dtype it
+// lacks, or the --dequantize for quantised tensors, whose codes keep their dtype. It returns any other error unchanged.
 func (w *copyJob) withDType(err error) error {
 	var lacking npz.NoType
 	if !errors.As(err, &lacking) {
@@ -221,20 +221,20 @@ func (w *copyJob) withDType(err error) error {
 	if codes, unread := hasCodes(w.src, w.src.Order); unread == nil && codes && w.plain == 0 {
 		return fmt.Errorf("%w; --dequantize f32 --dtype f32 writes the numbers of quantised tensors", err)
 	}
-	found := make(map[safetensors.DType]bool)
+	missing := make(map[safetensors.DType]bool)
 	for _, t := range w.tensors {
-		found[t.DType()] = found[t.DType()] || npz.Lacks(t.DType())
+		if npz.Lacks(t.DType()) {
+			missing[t.DType()] = true
+		}
 	}
 	flag := slices.Clone(w.copyFlags.dtypes)
-	for _, d := range slices.SortedFunc(maps.Keys(found), byName) {
-		if found[d] {
-			flag = append(flag, d.String()+"=F32")
-		}
+	for _, d := range slices.SortedFunc(maps.Keys(missing), byName) {
+		flag = append(flag, d.String()+"=F32")
 	}
 	return fmt.Errorf("%w; --dtype %s converts %s", err, strings.Join(flag, ","), term.Either(len(flag), "it", "all"))
 }
 
-// asBefore returns the words that say of n tensors that they have not changed.
+// asBefore returns the end of a note that n tensors stayed as they were.
 func asBefore(n int) string { return term.Either(n, "it was", "they were") }
 
 // notes calls note with each message that follows the copy.

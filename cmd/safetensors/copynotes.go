@@ -186,7 +186,7 @@ const modulesFile = "modules.json"
 // list of the models in a folder, without which the others are not found, and then the configs.
 var firstLeft = []string{pipelineFile, modulesFile, "config.json", adapterConfig}
 
-// noteLeft notes the small file that a copy left behind, or how many they are.
+// noteLeft notes the small files that a copy left behind: how many they are, and the name of one.
 func (c *command) noteLeft(names []string) {
 	if len(names) == 0 {
 		return

@@ -246,8 +246,8 @@ func nearest(name string, sorted []string) (best string) {
 // adapterStem is the stem in the names of the files of peft.
 const adapterStem = "adapter_model"
 
-// variantOf returns the variant that is selected in a source, which gives the copy its names. It returns "" for the default
-// files of a model that lacks the variant.
+// variantOf returns the variant that is selected in a source: the files of a copy get names of this variant. It returns "" for
+// the default files of a model that lacks the variant.
 func (c *command) variantOf(src *source.Checkpoint) string {
 	if c.opener.IgnoresVariant(src.Name) {
 		return ""

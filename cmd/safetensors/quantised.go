@@ -48,8 +48,8 @@ type unreadConfig struct{ error }
 
 func (e unreadConfig) Unwrap() error { return e.error }
 
-// configsOf returns the different configs of a source, or of several sources that were opened as one: one nil config if
-// none of them has a config.
+// configsOf returns the configs of a source, or of several sources that were opened as one, each config once. If there is
+// none, the result is a single nil config.
 func configsOf(src *source.Checkpoint) (all [][]byte, err error) {
 	for _, one := range src.Sources() {
 		config, err := configOf(one)
@@ -70,7 +70,7 @@ func configsOf(src *source.Checkpoint) (all [][]byte, err error) {
 }
 
 // withUnreadConfig returns err, the error of finding quantised tensors with a config. If the config is nil, and a
-// source has another file that describes its tensors, withUnreadConfig adds how this command can read it.
+// source has another file that describes its tensors, withUnreadConfig adds advice to move the keys of that file.
 func withUnreadConfig(src *source.Checkpoint, config []byte, err error) error {
 	if err == nil || config != nil {
 		return err
@@ -78,7 +78,7 @@ func withUnreadConfig(src *source.Checkpoint, config []byte, err error) error {
 	for _, one := range src.Sources() {
 		for _, name := range []string{"quantize_config.json", "quant_config.json"} {
 			if _, absent := one.Folder.ReadFile(name); absent == nil {
-				return fmt.Errorf("%w; %s is not read: its keys, and quant_method, belong into the quantization_config of config.json", err, name)
+				return fmt.Errorf("%w; %s is not read: its keys, and quant_method, belong in the quantization_config of config.json", err, name)
 			}
 		}
 	}
@@ -262,8 +262,8 @@ func (w *copyJob) countUnquantised(quantised map[string]safetensors.Tensor, conf
 	}
 }
 
-// countIdle counts the quantised weights that transformers 5.24 loads but cannot compute with. It splits the inputs of
-// fp8-block into groups of 128, and makes BF16 numbers of the codes of nvfp4 and mxfp4, whatever the dtype of the model.
+// countIdle counts the quantised weights that transformers 5.24 loads but cannot compute with. transformers splits the inputs
+// of fp8-block into groups of 128, and makes BF16 numbers of the codes of nvfp4 and mxfp4, whatever the dtype of the model.
 func (w *copyJob) countIdle(quantised map[string]safetensors.Tensor) {
 	for name, t := range w.tensors {
 		if _, ok := quantised[name+"_scale"]; !ok {

@@ -19,8 +19,8 @@ func namesOf(src *source.Checkpoint) []string {
 }
 
 // selectRead returns the tensors of a source that a selection selects, for verbs that leave out the entries that cannot be
-// read. The patterns may match these entries, too, which are the names in notes. If all selected entries cannot be read,
-// selectRead returns an error.
+// read. A pattern may also match only such entries, whose names the user knows from notes. If none of the selected entries can
+// be read, selectRead returns an error.
 func (c *command) selectRead(src *source.Checkpoint, selection pattern.Selection) ([]string, error) {
 	all, err := c.selectTensors(src, selection, namesOf(src))
 	if err != nil {

@@ -1,6 +1,6 @@
 package modelconfig
 
-// A Library holds the fields of a config.json that identify the library that opens the weights beside it.
+// A Library holds the fields of a config.json that identify the library for the weights beside it.
 type Library struct {
 	Type             string   `json:"model_type"`
 	Class            string   `json:"_class_name"`
@@ -8,14 +8,15 @@ type Library struct {
 	Architectures    []string `json:"architectures"`
 }
 
-// These are the stems in the names of the files with weights that each library opens.
+// Diffusers and Transformers are the stems in the names of the files with weights that these libraries open.
 var (
 	Diffusers    = []string{"diffusion_pytorch_model"}
 	Transformers = []string{"model", "pytorch_model"}
 )
 
-// Stems returns the stems in the names of the files that the library of the config opens, and the stems in the names of
-// those that the other library opens instead. Both are nil if the fields identify neither diffusers nor transformers.
+// Stems returns the stems in the names of the files that the library of the config opens, as own, and those in the names of the
+// files that the other library opens, as others. Both are nil if the fields identify neither diffusers nor transformers. The
+// caller must not modify them.
 func (l Library) Stems() (own, others []string) {
 	switch {
 	case l.Class != "" && l.DiffusersVersion != nil && l.Type == "":

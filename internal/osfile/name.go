@@ -2,8 +2,8 @@ package osfile
 
 import "io"
 
-// A NamedReader is a reader with the name of the file that its bytes come from. A tensor that is read from it has this name in
-// its errors, even if the bytes are unpacked or swapped on the way.
+// A NamedReader is a reader with the name of the file that its bytes come from. Errors of reading a tensor from it contain this
+// name, even if the bytes are unpacked or swapped on the way.
 type NamedReader struct {
 	io.ReaderAt
 	File string // the name, or "" if it is unknown

@@ -175,7 +175,7 @@ func (FS) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
-// openers maps the schemes of URLs to the package that opens such a URL, and its purpose.
+// openers maps the scheme of a URL to the package that opens such URLs, and its purpose.
 var openers = map[string]string{
 	"hf":   "hub opens models of a hub",
 	"http": "remote opens files of web servers", "https": "remote opens files of web servers",

@@ -1,4 +1,4 @@
-// Package shapetext formats shapes and counts for errors and findings; shapes in the form that they have in the header of a file.
+// Package shapetext formats shapes and counts for errors and findings. A shape has the form that it has in the header of a file.
 package shapetext
 
 import (

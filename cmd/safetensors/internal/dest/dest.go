@@ -50,7 +50,7 @@ type Copier interface {
 	Copy(s Shard, last func() error) error
 }
 
-// CopierTo returns d as a Copier, or false if d writes files of another format.
+// CopierTo returns d as a Copier. ok is false if d writes files of another format, or several files.
 func CopierTo(d Destination) (c Copier, ok bool) {
 	switch d := d.(type) {
 	case single:
@@ -59,8 +59,6 @@ func CopierTo(d Destination) (c Copier, ok bool) {
 		return d, d.format == format.Safetensors
 	case object:
 		return d, d.format == format.Safetensors
-	case ranks:
-		return nil, false
 	}
 	c, ok = d.(Copier)
 	return c, ok
@@ -379,8 +377,8 @@ func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string
 	})
 }
 
-// Copy removes what WriteShards would remove: temporary files, and shards with its names that no
-// checkpoint needs. The caller must have locked the folder.
+// Copy also removes the files that WriteShards would remove: temporary files, and shards with the stem
+// of the new model that no checkpoint needs. The caller must have locked the folder.
 func (f folder) Copy(s Shard, last func() error) error {
 	f.Sweep()
 	there, err := f.Files("", false)
@@ -403,8 +401,8 @@ func (f folder) Copy(s Shard, last func() error) error {
 }
 
 // replace calls save to write a checkpoint, and then removes the files of an earlier checkpoint as a Set
-// does, because WriteShards does not recognize all of them by their names. It also removes those of the
-// files in shards that are no part of another checkpoint.
+// does, because WriteShards does not recognize all of them by their names. It also removes the files in
+// shards, except those that are part of another checkpoint.
 func (f folder) replace(shards []string, save func() error) error {
 	s := &Set{}
 	there, err := s.files(f)

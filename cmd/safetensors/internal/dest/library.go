@@ -17,10 +17,10 @@ import (
 
 const configFile = "config.json"
 
-// CheckLibrary returns an error if the folder has a model of another library than the Set writes, and the config.json of the
-// folder names that library, which would then open its own model. config is the config.json that the copy brings, or nil if
-// the folder keeps its own. If the Set has no shards, the copy writes model.safetensors. CheckLibrary skips adapters, which
-// have a config of their own.
+// CheckLibrary returns an error if the library that config.json names would open another model in the folder than the one that
+// the Set writes. config is the config.json that the copy brings, or nil if the folder keeps its own. If the Set has no shards,
+// the copy writes model.safetensors. CheckLibrary skips adapters, which have a config of their own. If that library opens the
+// model of the Set, Write accepts that a model of another library stays beside it.
 func (s *Set) CheckLibrary(to Shared, config []byte) error {
 	files, err := to.Files("", false)
 	if _, found := files[configFile]; err != nil || config == nil && !found || s.model().stem == "adapter_model" {
@@ -44,11 +44,12 @@ func (s *Set) CheckLibrary(to Shared, config []byte) error {
 	if s.byConfig = slices.Contains(opened, ours[len(ours)-1]); s.byConfig || len(opened) == 0 {
 		return nil
 	}
-	return anotherModel(to, cmp.Or(mainOf(slices.Clone(opened)), opened[0]), ours[len(ours)-1]) // without a main file, they are of torch.save
+	main := cmp.Or(mainOf(slices.Clone(opened)), opened[0]) // mainOf returns "" for files of torch.save
+	return anotherModel(to, main, ours[len(ours)-1])
 }
 
-// anotherModel returns the error for a folder whose readers would open the file main, and not the new model, which they would
-// open as file.
+// anotherModel returns the error for a folder in which a reader would open the file or the index main, and not the file or the
+// index of the new model.
 func anotherModel(to Shared, main, file string) error {
 	return fmt.Errorf("%s has another model, %s: a reader of the folder would not open %s beside it; write to another folder",
 		term.Name(strings.TrimSuffix(to.PathOf("."), "/")), term.Name(main), term.Name(file))

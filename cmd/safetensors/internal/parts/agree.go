@@ -77,8 +77,8 @@ func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 	return nil, Refuse(fmt.Errorf("%s: the store has replaced a file that it should only have created, and parts rely on that", j.Name))
 }
 
-// inTheWay reports whether a file in a folder prevents the checkpoints of jobs, each of which has one of the files in own: it
-// belongs to a checkpoint, but not to another variant of the same model, which stays beside these.
+// inTheWay reports whether a file in a folder belongs to a checkpoint that cannot stay beside the checkpoints of some jobs. Only
+// another variant of the same model can. own has one file of the checkpoint of each job.
 func inTheWay(name string, own ...string) bool {
 	return dest.IsCheckpoint(name) && slices.ContainsFunc(own, func(file string) bool { return !dest.OtherVariant(name, file) })
 }

@@ -41,7 +41,8 @@ func (o *Opener) openFolder(c *Checkpoint, fsys *storage.FS, name string) (*safe
 	if err != nil {
 		return nil, err
 	}
-	c.Files = slices.DeleteFunc(slices.Clone(fsys.Opened()), func(f storage.File) bool { return f.Name == "config.json" }) // it names a library, and has no weights
+	// Open may have read config.json for the name of a library. It has no weights.
+	c.Files = slices.DeleteFunc(slices.Clone(fsys.Opened()), func(f storage.File) bool { return f.Name == "config.json" })
 	if name == "." {
 		if err := o.noteOthers(c, fsys); err != nil {
 			return nil, errors.Join(err, f.Close())

@@ -29,7 +29,7 @@ func (o *Opener) Keys(name string, limit int) ([]string, error) {
 		if is, err := format.Of(f, size, name); is != format.Torch { // no other format has dicts to select
 			return nil, err
 		}
-		keys, err := torch.Keys(o.Meter(f, name), size)
+		keys, err := torch.Keys(o.Meter(f, term.Name(name)), size)
 		return keys[:min(limit, len(keys))], err
 	})
 }

@@ -72,7 +72,7 @@ func (o *Opener) Models(name string) ([]string, error) {
 }
 
 // ignoreVariant makes Open ignore Variant for those models of a folder that have no file of it, if another model has one.
-// So does diffusers: it opens the default files of components of a pipeline that lack the variant.
+// diffusers does the same: it opens the default files of the components of a pipeline that lack the variant.
 func (o *Opener) ignoreVariant(name string, fsys *storage.FS, models []string) error {
 	if o.Variant == "" || len(models) < 2 {
 		return nil
@@ -91,16 +91,17 @@ func (o *Opener) ignoreVariant(name string, fsys *storage.FS, models []string) e
 			without = append(without, model)
 		}
 	}
+	if len(without) == len(models) {
+		return nil
+	}
 	for _, model := range without {
-		if len(without) < len(models) {
-			o.plain.Store(ModelAt(name, model), true)
-		}
+		o.plain.Store(ModelAt(name, model), true)
 	}
 	return nil
 }
 
-// IgnoresVariant reports whether Open ignores Variant for the source with this name: a model without files of it in a
-// folder that was passed to Models, and whose other models have such files.
+// IgnoresVariant reports whether Open ignores Variant for the source with this name. It does so for a model without files of
+// the variant, if Models was called for its folder, and another model of this folder has such files.
 func (o *Opener) IgnoresVariant(name string) bool {
 	_, is := o.plain.Load(name)
 	return is
@@ -135,7 +136,7 @@ func withoutRoot(err error) error {
 	return err
 }
 
-// Inside returns the name of a directory within another one. That one may be a URL with a query.
+// Inside returns the name of the directory dir within the directory called name, which may be a URL with a query.
 func Inside(name, dir string) string {
 	query := ""
 	if storage.IsURL(name) {

@@ -128,7 +128,8 @@ func typicalHistogram(least, most float64, counts []count) Histogram {
 	if first > last {
 		return Histogram{}
 	}
-	// The edges are rounded outwards, and inclusive. So a value at an edge counts even if it is cut.
+	// The edges are rounded outwards, and both are part of the range: so a value at an edge counts, even if it is among those
+	// that are left out.
 	lower, upper := counts[first].bucket().ordered()&^1, (counts[last].bucket().ordered()+1)&^1
 	counts = slices.DeleteFunc(counts, func(c count) bool { return c.bucket().ordered() < lower || c.bucket().ordered() > upper })
 	return newHistogram(max(least, valueAt(lower)), min(most, valueAt(upper)), counts)

@@ -46,7 +46,7 @@ type readable interface {
 	io.ReaderAt
 }
 
-// A metered is a file with a name for errors that counts the bytes that are read. Its reads fail once the context is done:
+// A metered is a file that counts the bytes that are read from it. It has a name for errors. Its reads fail once the context is done:
 // that also stops copies by code that does not know the context. The cost of counting is too small
 // to measure, because reads are large.
 type metered struct {
@@ -96,7 +96,8 @@ func (m metered) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Meter returns f as a metered file with a name for errors, which is a safetensors.RangeReader if f is one.
+// Meter returns f as a metered file, which is a safetensors.RangeReader if f is one. name is its name in errors, as term.Name
+// returns it.
 func (s *Session) Meter(f readable, name string) readable {
 	m := metered{f, s, name}
 	if ranges, ok := f.(safetensors.RangeReader); ok {
