@@ -203,7 +203,7 @@ func (t *tensorWriter) Write(b []byte) (int, error) {
 	case t.w.current != t:
 		return 0, t.w.fail(fmt.Errorf("tensor %s: data written after the next tensor was started", quote(t.name)))
 	case int64(len(b)) > t.unwritten:
-		return 0, t.w.fail(fmt.Errorf("tensor %s: %d bytes beyond its size of %d", quote(t.name), int64(len(b))-t.unwritten, t.size))
+		return 0, t.w.fail(fmt.Errorf("tensor %s: %s beyond its size of %d", quote(t.name), shapetext.Count(int64(len(b))-t.unwritten, "byte"), t.size))
 	}
 	n, err := writeFull(t.w.w, b)
 	t.unwritten -= int64(n)
