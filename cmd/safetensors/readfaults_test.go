@@ -313,8 +313,8 @@ func TestEveryReadNamed(t *testing.T) {
 	}
 }
 
-// TestCorruptMember copies archives in which the compressed bytes of a tensor are corrupt or cut short. This is noticed
-// when the tensor is written, and the error names the tensor and the file, not only DST.
+// TestCorruptMember copies archives in which the compressed bytes of a tensor are corrupt. This is noticed when the tensor is
+// written, and the error names the tensor and the file, not only DST.
 func TestCorruptMember(t *testing.T) {
 	saved := must(os.ReadFile(filepath.Join(repository, "torch", "testdata", "compressed.pt")))
 	t.Chdir(t.TempDir())
@@ -330,10 +330,12 @@ func TestCorruptMember(t *testing.T) {
 	mkdir(t, "bin")
 	for name, text := range archives {
 		r := must(zip.NewReader(strings.NewReader(text), int64(len(text))))
+		corrupted := 0
 		for _, m := range r.File {
 			if m.Method != zip.Deflate || m.UncompressedSize64 < 100 || strings.HasSuffix(m.Name, ".pkl") {
 				continue
 			}
+			corrupted++
 			end := int(must(m.DataOffset())) + int(m.CompressedSize64)
 			write(t, name, text[:end-4]+"\xff\xff\xff\xff"+text[end:])
 			for _, line := range []string{"cp SRC out.safetensors", "cp SRC out", "cp other.safetensors SRC out.npz --dtype F32", "merge SRC SRC out"} {
@@ -343,6 +345,7 @@ func TestCorruptMember(t *testing.T) {
 				require.Regexp(t, `tensor "[^"]+".*`+regexp.QuoteMeta(filepath.FromSlash(name))+`: .*zip member`, got.stderr, line)
 			}
 		}
+		require.NotZero(t, corrupted, name)
 	}
 }
 
