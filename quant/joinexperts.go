@@ -61,7 +61,7 @@ func (l layerOfExperts) names() (names []string) {
 }
 
 // join replaces the matrices of a layer in a map of dequantised tensors with the two tensors of the model without
-// quantisation.
+// quantisation. If it returns an error, only a part of the map may have been changed.
 func (l layerOfExperts) join(tensors map[string]safetensors.Tensor) (err error) {
 	var both, down []string
 	for e := range l.n {
@@ -72,6 +72,18 @@ func (l layerOfExperts) join(tensors map[string]safetensors.Tensor) (err error) 
 		tensors[l.start+downOf], err = stack(tensors, down, l.n)
 	}
 	return err
+}
+
+// leaveOut removes the matrices of a layer, and the tensors that join has made of them, from a map. It calls skip for the two
+// tensors that the map lacks because of that.
+func (l layerOfExperts) leaveOut(tensors map[string]safetensors.Tensor, skip func(name string, why error), why error) {
+	for _, name := range l.names() {
+		delete(tensors, name)
+	}
+	for _, name := range []string{l.start + gateUp, l.start + downOf} {
+		delete(tensors, name)
+		skip(name, why)
+	}
 }
 
 // stack removes matrices of n experts from a map, and returns them as one tensor, with the shape [n, columns, rows of all

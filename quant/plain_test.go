@@ -189,6 +189,34 @@ func TestSkip(t *testing.T) {
 	}
 }
 
+// TestSkipExperts: if the matrices of the experts of a layer do not fit each other, both tensors of the layer are left out, and
+// the other layers stay.
+func TestSkipExperts(t *testing.T) {
+	var changes []change
+	for _, layer := range []string{"layers.0.", "layers.1."} {
+		for _, name := range []string{"0.gate_proj", "0.up_proj", "0.down_proj", "1.gate_proj", "1.up_proj", "1.down_proj"} {
+			rows := 2
+			if layer+name == "layers.0.1.down_proj" {
+				rows = 4
+			}
+			name = layer + "feed_forward.experts." + name
+			changes = append(changes, zeroed(name+".weight", safetensors.F8_E4M3, rows, 2), zeroed(name+".weight_scale_inv", safetensors.F32, 1, 1))
+		}
+	}
+	folder := t.TempDir()
+	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), checkpoint(changes...), nil))
+	config := `{"model_type":"llama4",` + method("fp8", object{})[1:]
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(config), 0o666))
+	var left []string
+	f := must(quant.Opener{Skip: func(name string, why error) {
+		left = append(left, name)
+		require.ErrorContains(t, why, `tensor "layers.0.feed_forward.experts.1.down_proj.weight": its shape is [4,2]`)
+	}}.Open(folder))
+	defer f.Close()
+	require.Equal(t, []string{"layers.0.feed_forward.experts.gate_up_proj", "layers.0.feed_forward.experts.down_proj"}, left)
+	require.ElementsMatch(t, []string{"layers.1.feed_forward.experts.gate_up_proj", "layers.1.feed_forward.experts.down_proj"}, slices.Collect(maps.Keys(maps.Collect(f.Tensors()))))
+}
+
 // TestSkipMarkers: layers whose marker cannot be used are left out. Their tensors are not mistaken
 // for parts of another layout.
 func TestSkipMarkers(t *testing.T) {

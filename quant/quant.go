@@ -142,8 +142,10 @@ func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]sa
 		delete(rest, name)
 	}
 	for _, e := range separated(c, modules, func(name string) bool { return rest[name].DType() != 0 }) {
-		if err := e.join(rest); err != nil {
+		if err := e.join(rest); err != nil && c.skip == nil {
 			return nil, err
+		} else if err != nil {
+			e.leaveOut(rest, c.skip, err)
 		}
 	}
 	return rest, nil
