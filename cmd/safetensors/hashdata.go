@@ -77,7 +77,7 @@ func (c *command) dataSums(name string) ([]dataSum, error) {
 		switch {
 		case storage.IsIndex(file.Name):
 		case src.Format == nil && format.ByName(file.Name) != nil && format.ByName(file.Name) != format.Safetensors, src.Format != nil && src.Format != format.Safetensors, src.Joined && format.ByName(file.Name) != format.Safetensors:
-			return nil, fmt.Errorf("%s: --data needs a safetensors file, whose header it leaves out", fileOf(name, file.Name, len(src.Files)))
+			return nil, fmt.Errorf("%s is not a safetensors file; --data leaves out the header that such files have", fileOf(name, file.Name, len(src.Files)))
 		default:
 			files = append(files, file)
 		}
