@@ -77,7 +77,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	f := formatOf(bare)
 	if info, err := os.Stat(name); f != nil && err == nil && info.IsDir() {
 		if !KeepsName(name) {
-			return nil, usage("%s is a folder, and DST is a file if it ends in %s: with a slash at its end, it is a folder", term.Name(name), path.Ext(bare))
+			return nil, usage("%s is a folder, but a DST that ends in %s is a file: %s means the folder", term.Name(name), path.Ext(bare), term.FileWord(name+"/"))
 		}
 		f = nil
 	}
