@@ -213,10 +213,10 @@ func (m *modelsCopy) prepare() error {
 			return err
 		}
 	}
-	if err := m.leaveNotLoaded(); err != nil {
+	if err := m.aim(); err != nil {
 		return err
 	}
-	if err := m.aim(); err != nil {
+	if err := m.leaveNotLoaded(); err != nil {
 		return err
 	}
 	for _, one := range m.models {
