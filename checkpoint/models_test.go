@@ -112,6 +112,31 @@ func TestVersion(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// TestVersionBelow: the version of a pipeline depends on its list and on all its models. A directory without models has none.
+func TestVersionBelow(t *testing.T) {
+	fsys := files(map[string]string{
+		"model_index.json":                         `{"_class_name": "P", "unet": ["diffusers", "U"], "text": ["transformers", "T"]}`,
+		"unet/diffusion_pytorch_model.safetensors": "u", "text/model.safetensors": "t", "text/config.json": "{}", "other/x.safetensors": "o",
+	})
+	seen := make(map[string]bool)
+	changed := func() bool {
+		v, err := checkpoint.Version(fsys, ".")
+		require.NoError(t, err)
+		defer func() { seen[v] = true }()
+		return !seen[v]
+	}
+	require.True(t, changed())
+	requireFaults(t, fsys)
+	fsys["other/x.safetensors"].ModTime = time.Unix(1, 1)
+	require.False(t, changed())
+	for _, name := range []string{"model_index.json", "unet/diffusion_pytorch_model.safetensors", "text/model.safetensors", "text/config.json"} {
+		fsys[name].ModTime = time.Unix(1, 1)
+		require.True(t, changed(), name)
+	}
+	_, err := checkpoint.Version(files(map[string]string{"README.md": "text"}), ".")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
 // TestVersionOfReplaced: on systems that number files, a file that replaces another one of the same size and time
 // changes the version.
 func TestVersionOfReplaced(t *testing.T) {

@@ -23,6 +23,10 @@ import (
 // those, too. If an index names shards in other directories, these count as well. Version does not read
 // weights.
 //
+// A directory without a model of its own, such as a pipeline, may have models in directories below. Then the text depends on
+// the file that lists them, and on the files of all models that [Models] returns. If there are none, the error wraps
+// [fs.ErrNotExist].
+//
 // If a file is replaced twice within the resolution of the file system's clock, by files of the same size,
 // the version may stay the same, unless the system numbers its files. If name does not exist, the error
 // wraps [fs.ErrNotExist].
@@ -32,7 +36,11 @@ func Version(fsys fs.FS, name string) (string, error) {
 		return "", prefix.Add(err)
 	}
 	v := version{in: in}
-	if err := v.add(name); err != nil {
+	err = v.add(name)
+	if err == nil && len(v.lines) == 0 {
+		err = v.below(name)
+	}
+	if err != nil {
 		return "", prefix.Add(prefix.OpenError(name, err))
 	}
 	sum := sha256.Sum256(v.lines)
@@ -70,6 +78,25 @@ func (v *version) add(name string) error {
 			if err := v.shardsBelow(at); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// below adds the models in the directories below a directory, and the files that list them.
+func (v *version) below(dir string) error {
+	models, err := modelsIn(v.in, dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range []string{pipelineFile, modulesFile} {
+		if err := v.stat(v.in.Join(dir, file)); err != nil {
+			return err
+		}
+	}
+	for _, model := range models {
+		if err := v.add(v.in.Join(dir, model)); err != nil {
+			return err
 		}
 	}
 	return nil
