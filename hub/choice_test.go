@@ -114,6 +114,6 @@ func TestListOffline(t *testing.T) {
 	require.NotContains(t, err.Error(), "unsupported")
 	require.NoError(t, os.MkdirAll(filepath.Join(cache, "models--owner--name", "snapshots", commitOne), 0o777))
 	err = errorOf(client.FS(t.Context(), "owner/name", commitOne))
-	require.ErrorContains(t, err, "is in the cache "+cache+", which has no list of its files")
+	require.ErrorContains(t, err, "is in the cache "+cache+", but the list of its files is only on the hub")
 	require.NotContains(t, err.Error(), "unsupported")
 }

@@ -109,7 +109,7 @@ func (l location) absent(file string, answer *transport.StatusError) string {
 func (l location) noList() error {
 	_, err := cacheDir(l.repo, l.revision, "")
 	if err == nil {
-		err = fmt.Errorf("%s is in the cache %s, which has no list of its files", l, hubCache())
+		err = fmt.Errorf("%s is in the cache %s, but the list of its files is only on the hub", l, hubCache())
 	}
 	return prefix.Unsupported{Err: fmt.Errorf("HF_HUB_OFFLINE is set: %w", err)}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/rankfile"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // load returns the object in a file, and the storages that it refers to. It waits until s may read
@@ -64,7 +65,7 @@ func kindOf(r io.ReaderAt, size int64, head []byte) string {
 				return strings.TrimSuffix(other.Reason, ", not a safetensors file")
 			}
 		} else if bytes.HasPrefix(bytes.TrimLeft(head[length:], " \t\r\n"), []byte("{")) {
-			return "this is a safetensors file, which package safetensors opens"
+			return "this is a safetensors file, " + variant.PackageOpens
 		}
 	}
 	return fmt.Sprintf("it starts with %q", head[:min(8, len(head))])

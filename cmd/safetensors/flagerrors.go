@@ -174,12 +174,22 @@ func verbWith(cmd *cobra.Command, name string, line []string) (found string) {
 	if cmd.HasParent() {
 		return ""
 	}
-	for _, verb := range cmd.Commands() {
-		if verb.Flags().Lookup(name) != nil && (found == "" || slices.Contains(line, verb.Name())) {
-			found = verb.Name()
+	for _, verb := range verbsWith(cmd, name) {
+		if found == "" || slices.Contains(line, verb) {
+			found = verb
 		}
 	}
 	return found
+}
+
+// verbsWith returns the sorted verbs of the program that have a flag.
+func verbsWith(program *cobra.Command, name string) (verbs []string) {
+	for _, verb := range program.Commands() {
+		if verb.Flags().Lookup(name) != nil {
+			verbs = append(verbs, verb.Name())
+		}
+	}
+	return verbs
 }
 
 // suggestLetter returns the word with an unknown flag of one letter, followed by a suggestion. Package
@@ -244,8 +254,8 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if near := pattern.Suggest("--"+name, names); near != "" || !cmd.HasParent() {
 		return near
 	}
-	if verb := verbWith(cmd.Parent(), name, []string{"cp"}); verb != "" {
-		return fmt.Sprintf("; it is a flag of %s", verb)
+	if verbs := verbsWith(cmd.Parent(), name); len(verbs) > 0 {
+		return fmt.Sprintf("; it is a flag of %s", strings.Join(verbs, ", "))
 	}
 	return ""
 }

@@ -297,8 +297,8 @@ func tiedAdvice(err error, models []*source.Checkpoint) error {
 		return fmt.Errorf("%s, where %q %s for it. To store it under the first name in a copy: cp %s COPY --except %s",
 			unpaired.Fact(), stored, verb, storage.Word(without.Name), term.Word(stored))
 	}
-	return fmt.Errorf("%s, where %q %s for it. To store both in a copy: cp %s head.safetensors --only %s --rename %s, then cp %[4]s head.safetensors COPY, "+
-		`with "tie_word_embeddings": false in its config.json`, unpaired.Fact(), stored, verb, storage.Word(without.Name), term.Word(stored), term.Word(pattern.Replacing(".*", name)))
+	return fmt.Errorf("%s, where %q %s for it. To store both in a copy: cp %s head.safetensors --only %s --rename %s, then cp %[4]s head.safetensors COPY; "+
+		`copy config.json to COPY, too, and set "tie_word_embeddings" to false in it`, unpaired.Fact(), stored, verb, storage.Word(without.Name), term.Word(stored), term.Word(pattern.Replacing(".*", name)))
 }
 
 // numbered returns the names of models with the numbers that errors give them.

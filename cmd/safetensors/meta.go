@@ -86,7 +86,11 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 	if metadata == nil {
 		metadata = map[string]string{} // prints {} instead of null
 		if !c.json {
-			c.opener.Note(storage.Shown(name) + " has no metadata")
+			if len(remove) > 0 {
+				c.opener.Note("no metadata would be left")
+			} else {
+				c.opener.Note(storage.Shown(name) + " has no metadata")
+			}
 		}
 	}
 	return c.print(metadata, func() { c.printMetadata(metadata) })

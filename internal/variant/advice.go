@@ -7,6 +7,9 @@ const (
 	// PackagesRead names the packages that read a file that safetensors.Open refuses.
 	PackagesRead = "package torch reads files of torch.save (.bin, .pt), package dcp folders of .distcp files"
 
+	// PackageOpens names the package that opens a safetensors file, for readers of other formats.
+	PackageOpens = "which package safetensors opens"
+
 	// PackageJoins names the package that reads the .metadata of a distributed checkpoint.
 	PackageJoins = "package dcp joins the folder that it is in"
 

@@ -116,7 +116,7 @@ func (c *config) addModules(r *Adapted, adapter checkpoint, tied Tying) (err err
 		before, twice := changed[p.target]
 		switch {
 		case w.DType() == 0:
-			return &MissingError{Name: p.target, text: fmt.Sprintf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), fewerLayers(all, p.target), near(all, p.target)))}
+			return &MissingError{Name: p.target, text: fmt.Sprintf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), fewerLayers(all, p.target), storedAs(all, p.target), near(all, p.target)))}
 		case p.letter != 0 && !t.DType().IsFloat():
 			return fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
 		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
@@ -203,6 +203,27 @@ func otherRows(w, whole safetensors.Tensor) bool {
 	return len(a) > 0 && len(a) == len(b) && b[0] != a[0] && b[0] > 0 && slices.Equal(a[1:], b[1:]) && isNumber(w.DType()) && whole.DType().IsFloat()
 }
 
+// storedNames maps parts of the names of modules in transformers 5 to those of the tensors that transformers stores for them:
+// routers of Mixtral and of Phi-3.5-MoE.
+var storedNames = map[string]string{".mlp.gate.": ".block_sparse_moe.gate.", ".mlp.router.": ".block_sparse_moe.gate."}
+
+// storedAs returns a hint for an adapter of a module that the base stores under another name: the --rename that makes the
+// adapter fit the base. It returns "" if there is no such module.
+func storedAs(base checkpoint, target string) string {
+	for module, stored := range storedNames {
+		name := strings.Replace(target, module, stored, 1)
+		if _, found := base[name]; found && name != target {
+			return renameAdvice(name, pattern.Replacing(regexp.QuoteMeta(module), stored))
+		}
+	}
+	return ""
+}
+
+// renameAdvice returns a hint with the tensor of the base that an adapter means, and the --rename that makes the adapter fit.
+func renameAdvice(name, rename string) string {
+	return fmt.Sprintf(", but %q: cp ADAPTER FOLDER --with-files --rename %s makes an adapter for it", name, term.Word(rename))
+}
+
 // fewerLayers returns a hint for an adapter that was made for a model with more layers than the base has, or "". The base has
 // a tensor with the name target, except for a smaller number in it.
 func fewerLayers(base checkpoint, target string) string {
@@ -258,7 +279,7 @@ func near(base checkpoint, target string) string {
 		return strings.Join(append([]string{"base_model", "model"}, parts...), ".") + "."
 	}
 	rename := pattern.Replacing("^"+regexp.QuoteMeta(prefix(want[:len(want)-common])), prefix(there[:len(there)-common]))
-	return fmt.Sprintf(", but %q: cp ADAPTER FOLDER --with-files --rename %s makes an adapter for it", best, term.Word(rename))
+	return renameAdvice(best, rename)
 }
 
 // numbersIn returns the parts of a name that are numbers.

@@ -152,6 +152,11 @@ func TestLoRANear(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.Equal(t, want == "--rename", strings.Contains(err.Error(), "--rename"), base)
 	}
+
+	// transformers stores the router of Mixtral under a name that its module had before.
+	adapter = checkpoint{"base_model.model.model.layers.0.mlp.gate.lora_A.weight": w, "base_model.model.model.layers.0.mlp.gate.lora_B.weight": w}
+	_, err = LoRA(checkpoint{"model.layers.0.block_sparse_moe.gate.weight": w}, adapter, []byte(`{}`))
+	require.ErrorContains(t, err, "--rename "+term.Word(`s/\.mlp\.gate\./.block_sparse_moe.gate./`))
 }
 
 // TestDialects tells adapters of others from those of peft by the names of tensors.

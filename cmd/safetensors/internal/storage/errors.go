@@ -65,6 +65,7 @@ func CutAdvice(err error) string {
 func WithVerbs(text string) string {
 	return strings.NewReplacer(
 		variant.PackagesRead, "cp reads files of torch.save by their names (.bin, .pt), and folders of .distcp files",
+		variant.PackageOpens, "which needs a name that ends in .safetensors",
 		variant.PackageJoins, "name the folder that it is in",
 		variant.KeySelects, "--key selects one of ",
 	).Replace(text)
