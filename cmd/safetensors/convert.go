@@ -253,6 +253,7 @@ func (w *copyJob) notes(note func(text string)) {
 	w.noteUnconverted(note)
 	w.noteOtherDTypes(note)
 	w.noteReaders(note)
+	w.noteApart(note)
 	if w.kept > 0 {
 		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	} else if w.plain == 0 && len(w.conversions) > 0 && len(w.layouts) > 0 { // the parts of quantised tensors have other dtypes

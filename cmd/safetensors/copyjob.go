@@ -29,6 +29,7 @@ type copyJob struct {
 	names    []string          // names in src of the tensors and aliases that the job copies
 	renamed  []string          // their names in the copy
 	size     int64             // size of all tensors of src in bytes, before they are dequantised
+	apart    pair              // the head and the embedding that a merge has made different
 	untied   bool              // whether the copy has a tensor for each alias, because its format has no metadata
 	read     int64             // number of bytes of src that the job reads
 	config   []byte            // the new config.json; nil if there is none

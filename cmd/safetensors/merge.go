@@ -11,7 +11,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -263,42 +262,14 @@ func (w *copyJob) merge(models []*source.Checkpoint, n int, weights []float64, m
 	case err != nil:
 		return err
 	}
+	if method != "lora" {
+		if err := w.untie(models); err != nil {
+			return err
+		}
+	}
 	maps.Copy(tensors, parts)
 	w.src.Tensors, w.made, w.sources = tensors, true, models
 	return nil
-}
-
-// tiedAdvice returns err with other advice if it is about a head that one model stores, and that is tied to the
-// embeddings of another one. A merge of the two needs two tensors, and a config.json that does not tie them, so that
-// the user has to give the tied model a head first. A head that equals the embeddings of its own model is superfluous.
-func tiedAdvice(err error, models []*source.Checkpoint) error {
-	var unpaired *merge.UnpairedError
-	if !errors.As(err, &unpaired) {
-		return err
-	}
-	name, with, without := unpaired.Name, models[unpaired.With], models[unpaired.Without]
-	verb := "stands"
-	stored := aliasesOf(without)[name]
-	if stored == "" {
-		verb = "probably stands"
-		stored = merge.EmbeddingsOf(without.Tensors, name, with.Tensors[name])
-	}
-	if stored == "" {
-		return err
-	}
-	same, unequal := merge.Equal(with.Tensors[name], with.Tensors[stored])
-	if unequal != nil {
-		return ofTensor(name, unequal)
-	}
-	if same {
-		return fmt.Errorf("%s, where %q %s for it. It equals %[2]q of its own model: cp --except makes a copy without it", unpaired.Fact(), stored, verb)
-	}
-	if _, both := with.Tensors[stored]; !both && aliasesOf(without)[name] != "" {
-		return fmt.Errorf("%s, where %q %s for it. To store it under the first name in a copy: cp %s COPY --except %s",
-			unpaired.Fact(), stored, verb, storage.Word(without.Name), term.Word(stored))
-	}
-	return fmt.Errorf("%s, where %q %s for it. To store both in a copy: cp %s head.safetensors --only %s --rename %s, then cp %[4]s head.safetensors COPY; "+
-		`copy config.json to COPY, too, and set "tie_word_embeddings" to false in it`, unpaired.Fact(), stored, verb, storage.Word(without.Name), term.Word(stored), term.Word(pattern.Replacing(".*", name)))
 }
 
 // numbered returns the names of models with the numbers that errors give them.

@@ -33,6 +33,9 @@ func (w *copyJob) changeConfig() error {
 		if w.resized != (resizing{}) {
 			text, err = w.resized.resizeConfig(text)
 		}
+		if err == nil && w.apart != (pair{}) {
+			text = untiedConfig(text)
+		}
 		if err == nil {
 			w.config, err = w.newConfig(text)
 		}
