@@ -331,7 +331,7 @@ func (c *command) printComparison(d *report.Comparison, tolerance compare.Tolera
 			switch {
 			case u.At == nil:
 				facts = append(facts, fmt.Sprintf("changed in the bits of %s, not in their values", elements))
-			case u.MaxAbs != u.MaxAbs:
+			case u.NotFinite():
 				facts = append(facts, fmt.Sprintf("changed%s in %s, and not both are finite at %s", beyond, elements, term.Shape(u.At)))
 			default:
 				facts = append(facts, fmt.Sprintf("%s%s in %s, the most by %s at %s", changeText(u.Change, over), beyond, elements, u.MaxAbs, term.Shape(u.At)))

@@ -50,6 +50,9 @@ func (p *Pair) SameType() bool {
 	return p.A != nil && p.B != nil && p.A.DType == p.B.DType && slices.Equal(p.A.Shape, p.B.Shape)
 }
 
+// NotFinite reports whether two elements that differ are not both finite, so that the change is unknown.
+func (p *Pair) NotFinite() bool { return p.Elements > 0 && p.At != nil && p.MaxAbs != p.MaxAbs }
+
 // A Meta is a key of the metadata whose values differ. A value is nil if the checkpoint does not
 // have the key.
 type Meta struct {

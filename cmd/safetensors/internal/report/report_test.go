@@ -418,6 +418,14 @@ func TestSentence(t *testing.T) {
 	require.Equal(t, "12 of 49 tensors differ, 2 only in A, 1 only in B, 1 different in the metadata", c.Verdict())
 	c.Equal = true
 	require.Equal(t, "equal", c.Verdict())
+
+	nan := numbers.Float(math.NaN())
+	broken := &Pair{Name: "broken", A: new(Type), B: new(Type), Different: true, Elements: 1, At: []int{3}, MaxAbs: nan, Change: nan}
+	c = &Comparison{Different: []*Pair{broken}, Pairs: []*Pair{broken, {Name: "same", A: new(Type), B: new(Type)}}}
+	require.Equal(t, `1 of 2 tensors differs, broken; 1 with NaN or infinity.`, c.Sentence())
+	var page strings.Builder
+	require.NoError(t, c.Draw(&page, Origin{}))
+	require.Contains(t, page.String(), ">not finite<")
 }
 
 // TestKinds: a key explains the kinds of rows, changes are in percent, and a pair that differs in its

@@ -22,8 +22,8 @@ func (c *Comparison) Verdict() string {
 	return strings.Join(append([]string{c.differ()}, c.elsewhere()...), ", ")
 }
 
-// Sentence returns the result of a comparison as the first sentence of its page. It contains how
-// many tensors differ, what their names have in common, and how much the tensors have changed.
+// Sentence returns the result of a comparison as the first sentence of its page. It contains how many tensors differ, what
+// their names have in common, how much they have changed, and in how many of them values that are not finite differ.
 func (c *Comparison) Sentence() string {
 	both, text := c.both(), c.differ()
 	switch {
@@ -40,6 +40,9 @@ func (c *Comparison) Sentence() string {
 		}
 		if by := c.by(); by != "" {
 			text += "; changed by " + by
+		}
+		if n := c.notFinite(); n > 0 {
+			text += fmt.Sprintf("; %s with NaN or infinity", term.Count(int64(n)))
 		}
 	}
 	if elsewhere := c.elsewhere(); len(elsewhere) > 0 {
@@ -74,6 +77,16 @@ func (c *Comparison) elsewhere() (texts []string) {
 		}
 	}
 	return texts
+}
+
+// notFinite returns the number of tensors whose change is unknown because of values that are not finite.
+func (c *Comparison) notFinite() (n int) {
+	for _, p := range c.Different {
+		if p.NotFinite() {
+			n++
+		}
+	}
+	return n
 }
 
 // by returns the least and the largest known change, such as "0.1 % to 5.0 %", or one of them if
