@@ -219,18 +219,18 @@ func (c *command) checkShard(src *source.Checkpoint, file storage.File) error {
 		return err
 	}
 	defer shard.Close()
-	lost := func(what, name string) error {
-		return fmt.Errorf("%s: %s %q of %s would be lost: the checkpoint as a whole has it not; cp --meta writes a copy without it",
-			storage.Shown(src.Name), what, name, term.Name(file.Name))
+	lost := func(what, name, whole string) error {
+		return fmt.Errorf("%s: %s %q of %s would be lost: %s does not have it; cp --meta writes a copy without it",
+			storage.Shown(src.Name), what, name, term.Name(file.Name), whole)
 	}
 	for _, name := range shard.Order {
 		if _, ok := src.Tensors[name]; !ok {
-			return lost("tensor", name)
+			return lost("tensor", name, "the index")
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(shard.Metadata)) {
 		if value, ok := src.Metadata[key]; !ok || value != shard.Metadata[key] {
-			return lost("metadata", key)
+			return lost("metadata", key, "the checkpoint as a whole")
 		}
 	}
 	return nil

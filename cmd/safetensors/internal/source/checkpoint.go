@@ -30,6 +30,9 @@ type Checkpoint struct {
 	// is nil for any other source, and for a checkpoint that is joined from pieces.
 	Layout *Layout
 
+	// Unlisted are the sorted names of the tensors in shards that the index does not list. They are not among Tensors.
+	Unlisted []string
+
 	// Folder is the folder of the source. It is nil for a source without a folder: a web address,
 	// standard input, several sources.
 	Folder *storage.Folder

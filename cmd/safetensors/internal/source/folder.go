@@ -48,6 +48,7 @@ func (o *Opener) openFolder(c *Checkpoint, fsys *storage.FS, name string) (*safe
 	}
 	c.Joined = isJoined(c.Files)
 	c.Refused = skipped
+	o.noteUnlisted(c, f)
 	if c.Joined {
 		o.noteObjects(c)
 	}
@@ -101,6 +102,38 @@ func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
 		o.note("%s: %d files, such as %s, are no part of the model and are not read", storage.Shown(c.Name), n, others[0])
 	}
 	return err
+}
+
+// noteUnlisted sets the unlisted tensors of a source with an index on this machine, and notes them. Some programs read them
+// nonetheless, such as transformers. It reads the headers of the shards once more, because File has only listed tensors.
+func (o *Opener) noteUnlisted(c *Checkpoint, f *safetensors.File) {
+	isIndex := func(file storage.File) bool { return storage.IsIndex(file.Name) || storage.IsTorchIndex(file.Name) }
+	if o.Verb == "check" || !slices.ContainsFunc(c.Files, isIndex) { // check has a finding about them
+		return
+	}
+	listed := make(map[string]bool, f.Len())
+	for name := range f.Tensors() {
+		listed[name] = true
+	}
+	for _, file := range c.Files {
+		if isIndex(file) || file.Path == "" {
+			continue
+		}
+		shard, err := checkpoint.Opener{Skip: func(string, error) {}}.Open(file.Path)
+		if err != nil { // it was readable a moment ago, or has several dicts: then its tensors are unknown
+			continue
+		}
+		for name := range shard.Tensors() {
+			if !listed[name] {
+				listed[name], c.Unlisted = true, append(c.Unlisted, name)
+			}
+		}
+		shard.Close()
+	}
+	slices.Sort(c.Unlisted)
+	if n := len(c.Unlisted); n > 0 {
+		o.note("%s: the index does not list %s of the shards, %s: %s not read", storage.Shown(c.Name), term.Plural(n, "tensor"), variant.List(c.Unlisted, 3, term.Name), term.Either(n, "it is", "they are"))
+	}
 }
 
 // isJoined reports whether files contain the pieces that ranks have saved, judging by their names.
