@@ -89,21 +89,32 @@ func isSafetensorsIndex(name string) bool {
 	return safetensorsFiles.IsIndex(name) && strings.Contains(name, ".safetensors.index.")
 }
 
-// earlier returns the files of the checkpoint in a folder that the Set replaces. It includes shards that belong to
+// earlier returns the files of the checkpoint in a folder that the Set replaces. These are its index and the shards that
+// this names, even if a reader cannot open them. earlier includes shards that belong to
 // no checkpoint only if their names have the digits of a save. It also returns the files of other checkpoints: the
 // one that a reader opens, and those with an index. These stay.
 func (s *Set) earlier(to Shared, there map[string]Stored) (files, others []string, err error) {
-	own := s.model()
+	own, indexed := s.model(), false
 	for _, name := range slices.Sorted(maps.Keys(there)) {
-		switch {
-		case own.owns(name):
+		if own.owns(name) {
 			files = append(files, name)
-		case isSafetensorsIndex(name):
-			shards, err := shardsOf(to, name)
-			if err != nil {
-				return nil, nil, err
-			}
+		}
+		if !isSafetensorsIndex(name) {
+			continue
+		}
+		shards, err := shardsOf(to, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !own.owns(name) {
 			others = append(append(others, name), shards...)
+			continue
+		}
+		indexed = true
+		for _, shard := range shards {
+			if _, found := there[shard]; found {
+				files = append(files, shard)
+			}
 		}
 	}
 	main := mainOf(slices.Collect(maps.Keys(there)))
@@ -123,7 +134,7 @@ func (s *Set) earlier(to Shared, there map[string]Stored) (files, others []strin
 			}
 		}
 		f.Close()
-	case errors.As(err, &several) && !slices.ContainsFunc(several.Names, ownShard): // all of them stay
+	case errors.As(err, &several) && (indexed || !slices.ContainsFunc(several.Names, ownShard)): // the others stay
 	case errors.As(err, &several):
 		return nil, nil, fmt.Errorf("the destination holds several models, %s, and none that is to be replaced: write to another folder", several.List)
 	case !errors.As(err, &broken) && !errors.Is(err, fs.ErrNotExist):

@@ -14,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/variant"
 	"golang.org/x/sync/errgroup"
 )
@@ -221,10 +222,13 @@ func (s *Set) files(to Shared) (map[string]Stored, error) {
 }
 
 // checkThere returns an error if the folder has a checkpoint and Force is false. It also returns an
-// error if weights would remain from which a reader could not distinguish the new ones: only an
-// index, or the name model.safetensors, distinguishes them.
+// error if weights would remain from which a reader could not distinguish the new ones: only an index, the name
+// model.safetensors, or that of a variant for which readers ask distinguishes them.
 func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) error {
 	_, single := s.Shards[format.ModelFile]
+	if s.Variant != "" && s.Index == "" { // transformers and diffusers open a variant by the name of its file
+		single = slices.Contains(slices.Concat(modelconfig.Transformers, modelconfig.Diffusers), s.model().stem)
+	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		shard, ours := s.Shards[name]
 		switch {
