@@ -123,23 +123,24 @@ func (c *command) ready(w *copyJob, to copyTarget) (*dest.Set, error) {
 	if len(w.src.Unlisted) > 0 && !w.asItIs() && isOnto(w.src.Name, to.name) {
 		return nil, fmt.Errorf("%s: tensor %q of the shards would be lost, because the index does not list it: write to another folder", storage.Shown(w.src.Name), w.src.Unlisted[0])
 	}
-	if err := w.sideFilesFree(to.folder); err != nil {
-		return nil, err
-	}
 	if err := c.notPipeline(to); err != nil {
 		return nil, err
 	}
+	occupied := w.sideFilesFree(to.folder)
 	if to.shards == nil || to.named {
-		return nil, unoccupied(to.dst, w.force)
+		return nil, cmp.Or(occupied, unoccupied(to.dst, w.force))
 	}
 	if to.whole && w.src.Layout != nil || stemOf(w.src) != format.Stem || w.parameters != 0 || c.variantOf(w.src) != "" {
 		set, err := c.shardsOf(w, to.shards)
 		if err == nil {
 			err = w.checkLibrary(set, to.shards)
 		}
+		if err == nil && occupied != nil { // the reason that stays with --force comes first
+			err = cmp.Or(set.Check(to.shards), occupied)
+		}
 		return set, err
 	}
-	return nil, cmp.Or(w.checkLibrary(&dest.Set{}, to.shards), unoccupied(to.dst, w.force))
+	return nil, cmp.Or(w.checkLibrary(&dest.Set{}, to.shards), occupied, unoccupied(to.dst, w.force))
 }
 
 // checkLibrary returns the error of set.CheckLibrary for a folder that gets the files of w next to the weights.

@@ -3,10 +3,13 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -75,8 +78,17 @@ func (c *command) printSums(names []string, part parts.Part, tensors bool, selec
 	c.keyOfSome(names)
 	mine := func() bool { seen++; return part.Has(seen - 1) }
 	from := [2]map[string]string{{}, {}} // maps names of files, and names of tensors, to their sources
+	var tried []string                   // names of the tensors of all sources, if there are several
 	for _, name := range names {
-		m, err := c.sumsOfSource(name, tensors, selection, mine)
+		among := func(src *source.Checkpoint) (pattern.Selection, bool) {
+			if len(names) == 1 {
+				return selection, true
+			}
+			all := slices.Concat(namesOf(src), slices.Collect(maps.Keys(aliasesOf(src))))
+			tried = append(tried, all...)
+			return selection.Among(all)
+		}
+		m, err := c.sumsOfSource(name, tensors, among, mine)
 		if err != nil {
 			return err
 		}
@@ -101,15 +113,20 @@ func (c *command) printSums(names []string, part parts.Part, tensors bool, selec
 		all.Files = append(all.Files, m.Files...)
 		all.Tensors = append(all.Tensors, m.Tensors...)
 	}
+	if len(tried) > 0 {
+		if _, err := selection.Of(tried); err != nil { // a pattern that matches nothing in any source
+			return err
+		}
+	}
 	if err := c.checkKey(); err != nil || c.json {
 		return err
 	}
 	return all.Write(c.out)
 }
 
-// sumsOfSource computes the sums of those files, and then of those tensors, of a source for which
-// mine returns true.
-func (c *command) sumsOfSource(name string, tensors bool, selection pattern.Selection, mine func() bool) (*manifest.Manifest, error) {
+// sumsOfSource computes the sums of those files, and then of those tensors, of a source for which mine returns true. among
+// returns the selection of tensors in a source, or false if there are none.
+func (c *command) sumsOfSource(name string, tensors bool, among func(src *source.Checkpoint) (pattern.Selection, bool), mine func() bool) (*manifest.Manifest, error) {
 	open := c.opener.Open
 	if tensors {
 		open = c.opener.OpenRead
@@ -122,7 +139,10 @@ func (c *command) sumsOfSource(name string, tensors bool, selection pattern.Sele
 	c.keep(src)
 	var selected []string
 	if tensors {
-		if selected, err = c.selectTensors(src, selection, namesOf(src)); err != nil {
+		if selection, ok := among(src); ok {
+			selected, err = c.selectTensors(src, selection, namesOf(src))
+		}
+		if err != nil {
 			return nil, err
 		}
 		if missing, err := unread(src, selected); err != nil {

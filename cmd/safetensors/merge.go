@@ -76,7 +76,9 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 		return nil, usage("--lora adds adapters to one model, and --method merges models: they cannot be combined")
 	case lora && f.given.Changed("weights"):
 		return nil, usage("--lora adds adapters with the scale in their adapter_config.json, without --weights")
-	case f.normalize && (f.method != "linear" || lora):
+	case f.normalize && lora:
+		return nil, usage("--normalize is for the weights of models, and --lora has none")
+	case f.normalize && f.method != "linear":
 		return nil, usage("--normalize needs --method linear")
 	case lora && models > 1:
 		return nil, usage("--lora takes one model, not %d; for several adapters, repeat --lora", models)
@@ -86,7 +88,7 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	case !slices.Contains([]string{"linear", "slerp", "task"}, f.method):
 		return nil, usage("--method %s: expected linear, slerp or task", f.method)
 	case models < 2:
-		return nil, usage("the last argument is DST, so that there is one model: expected another one, or --lora")
+		return nil, usage("the last argument is DST, which leaves one model: name another model, or --lora")
 	case f.method == "slerp" && models > 2:
 		return nil, usage("--method slerp merges two models, not %d", models)
 	}

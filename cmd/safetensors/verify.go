@@ -78,6 +78,8 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		switch {
 		case c.opener.Key != "" && signed.given():
 			return usage("--key is for PyTorch files; the key of a signature is --public-key %s", term.FileWord(c.opener.Key))
+		case signed.ignore != nil && !signed.trust() && !onHub:
+			return usage("--ignore needs --signature or --hub")
 		case len(only) > 0 && (onHub || signed.given()):
 			return usage("--only can be used only with a MANIFEST")
 		case len(except) > 0 && (onHub || signed.given()):
@@ -90,8 +92,6 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 			return usage("--hub cannot be combined with --tensors or --signature")
 		case onHub:
 			return c.verifyHub(args[0], hub, signed.ignore)
-		case signed.ignore != nil && !signed.trust():
-			return usage("--ignore needs --signature or --hub")
 		case signed.trust() && signed.file == "" && len(args) == 2 && c.isSignature(args[1]):
 			return usage("%s is a signature: --signature %s", term.Name(args[1]), term.FileWord(args[1]))
 		case signed.trust() && signed.file == "":

@@ -75,11 +75,13 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		bare, _, _ = strings.Cut(name, "?") // the query has options of the store
 	}
 	f := formatOf(bare)
-	if info, err := os.Stat(name); f != nil && err == nil && info.IsDir() {
-		if !KeepsName(name) {
-			return nil, usage("%s is a folder, but a DST that ends in %s is a file: %s means the folder", term.Name(name), path.Ext(bare), term.FileWord(name+"/"))
-		}
+	info, err := os.Stat(name)
+	exists := err == nil && info.IsDir()
+	switch {
+	case KeepsName(name) && (exists || f != nil && f.Write != nil): // otherwise the user wants a file in a format that is only read
 		f = nil
+	case f != nil && exists:
+		return nil, usage("%s is a folder, but a DST that ends in %s is a file: %s means the folder", term.Name(name), path.Ext(bare), term.FileWord(name+"/"))
 	}
 	switch {
 	case name == "":
@@ -113,7 +115,6 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	case f != nil:
 		return single{name: name, format: f}, nil
 	}
-	info, err := os.Stat(name)
 	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
 		return nil, usage("%s is a device or a pipe: for standard output, DST is -", term.Name(name))
 	} else if err == nil && !info.IsDir() {

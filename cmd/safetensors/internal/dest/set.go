@@ -229,19 +229,22 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 	if s.Variant != "" && s.Index == "" { // transformers and diffusers open a variant by the name of its file
 		single = slices.Contains(slices.Concat(modelconfig.Transformers, modelconfig.Diffusers), s.model().stem)
 	}
+	var exists error // what --force would allow
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		shard, ours := s.Shards[name]
+		replaced := ours || slices.Contains(earlier, name)
 		switch {
 		case !IsCheckpoint(name) || shard.There || !ours && s.beside(name):
-		case !s.Force && !ours && !slices.Contains(earlier, name):
-			return fmt.Errorf("%s exists; --force writes the model beside it", term.Name(to.PathOf(name)))
-		case !s.Force:
-			return checkAbsent(to.PathOf(name), nil)
-		case !single && s.Index == "" && !s.byConfig && !ours && !slices.Contains(earlier, name):
-			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones", term.Name(to.PathOf(name)))
+		case !single && s.Index == "" && !s.byConfig && !replaced:
+			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones: write to another folder", term.Name(to.PathOf(name)))
+		case s.Force || exists != nil:
+		case !replaced:
+			exists = fmt.Errorf("%s exists; --force writes the model beside it", term.Name(to.PathOf(name)))
+		default:
+			exists = checkAbsent(to.PathOf(name), nil)
 		}
 	}
-	return nil
+	return exists
 }
 
 // write writes the shards that the folder does not contain yet.

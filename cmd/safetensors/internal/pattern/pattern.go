@@ -131,6 +131,18 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 	return selected, nil
 }
 
+// Among returns the Selection with only those patterns that match one of some names: the names of one of several
+// sources. ok is false if it would select none of these names, because no pattern of only matches one.
+func (s Selection) Among(names []string) (among Selection, ok bool) {
+	unused := func(g Glob) bool { return !slices.ContainsFunc(names, g.Matches) }
+	among.only = slices.DeleteFunc(slices.Clone(s.only), unused)
+	among.except = slices.DeleteFunc(slices.Clone(s.except), unused)
+	selected := func(name string) bool {
+		return !among.Excludes(name) && (len(among.only) == 0 || slices.ContainsFunc(among.only, func(g Glob) bool { return g.Matches(name) }))
+	}
+	return among, (len(s.only) == 0 || len(among.only) > 0) && slices.ContainsFunc(names, selected)
+}
+
 // maxModules limits the number of modules among the suggestions. Models have fewer.
 const maxModules = 1 << 17
 
