@@ -117,8 +117,9 @@ func (c *command) writeCopy(verb string, w *copyJob, to copyTarget) (*copied, er
 }
 
 // ready returns an error if the job may not replace a file at the destination, which the caller has
-// locked, or if a tensor that the index of the source does not list would be lost. It does not check shards, because Write of their set does: if the job writes shards to a
-// folder, ready returns this set, and otherwise nil.
+// locked, or if a tensor that the index of the source does not list would be lost. It does not check
+// shards, because Write of their set does: if the job writes shards to a folder, ready returns this
+// set, and otherwise nil.
 func (c *command) ready(w *copyJob, to copyTarget) (*dest.Set, error) {
 	if len(w.src.Unlisted) > 0 && !w.asItIs() && isOnto(w.src.Name, to.name) {
 		return nil, fmt.Errorf("%s: tensor %q of the shards would be lost, because the index does not list it: write to another folder", storage.Shown(w.src.Name), w.src.Unlisted[0])

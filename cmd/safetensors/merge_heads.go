@@ -36,12 +36,18 @@ func (w *copyJob) untie(models []*source.Checkpoint) error {
 	if ties, unties := tyingOf(config); unties && !ties {
 		return nil
 	}
-	first := models[0].Tensors
-	for _, head := range slices.Sorted(maps.Keys(first)) {
-		for _, embedding := range slices.Sorted(maps.Keys(first)) {
-			if !tensorname.IsHead(head) || !tensorname.IsEmbedding(embedding) {
-				continue
-			}
+	var heads, embeddings []string
+	for _, name := range slices.Sorted(maps.Keys(models[0].Tensors)) {
+		switch {
+		case tensorname.IsHead(name):
+			heads = append(heads, name)
+		case tensorname.IsEmbedding(name):
+			embeddings = append(embeddings, name)
+		}
+	}
+	const most = 16 // no model has more heads or embeddings, and the pairs of many would take long
+	for _, head := range heads[:min(len(heads), most)] {
+		for _, embedding := range embeddings[:min(len(embeddings), most)] {
 			one := pair{head, embedding}
 			alike, err := one.alikeIn(models[:1])
 			if err == nil && !alike {
@@ -55,6 +61,7 @@ func (w *copyJob) untie(models []*source.Checkpoint) error {
 			}
 			if !alike {
 				w.apart = one
+				return nil
 			}
 		}
 	}

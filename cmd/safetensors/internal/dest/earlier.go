@@ -89,8 +89,8 @@ func isSafetensorsIndex(name string) bool {
 	return safetensorsFiles.IsIndex(name) && strings.Contains(name, ".safetensors.index.")
 }
 
-// earlier returns the files of the checkpoint in a folder that the Set replaces. These are its index and the shards that
-// this names, even if a reader cannot open them. earlier includes shards that belong to
+// earlier returns the files of the checkpoint in a folder that the Set replaces. These are its index and the shards that the
+// index names, even if a reader cannot open them. earlier includes shards that belong to
 // no checkpoint only if their names have the digits of a save. It also returns the files of other checkpoints: the
 // one that a reader opens, and those with an index. These stay.
 func (s *Set) earlier(to Shared, there map[string]Stored) (files, others []string, err error) {
