@@ -362,6 +362,15 @@ func TestSeparateExperts(t *testing.T) {
 	require.ErrorContains(t, err, `gate_up_proj": its parts have the name "model.layers.0.feed_forward.experts.1.up_proj.weight", which another tensor has`)
 	delete(m.tensors, fused+"1.up_proj.weight")
 
+	// A layer whose shapes do not fit stays as it is, and the layers after it are separated.
+	odd := "model.earlier.0.feed_forward.experts."
+	m.floats(odd+"gate_up_proj", safetensors.F32, experts, inputs, 2*hidden)
+	m.floats(odd+"down_proj", safetensors.F32, experts, hidden+1, inputs)
+	q, _, err = quant.Quantize(m.tensors, none)
+	require.NoError(t, err)
+	require.Contains(t, q, odd+"gate_up_proj")
+	require.Contains(t, q, fused+"0.gate_proj.weight")
+
 	// The elements of a tensor may share their bytes, so that a small file has any number of experts. The error names the first
 	// layer.
 	many := map[string]safetensors.Tensor{"a.weight": m.tensors["a.weight"]}
