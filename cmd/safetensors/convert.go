@@ -195,7 +195,7 @@ func (w *copyJob) noteReaders(note func(text string)) {
 		return
 	}
 	if side, err := w.src.Folder.SideFiles(); err == nil && slices.Contains(side, modulesFile) {
-		note("sentence-transformers loads the quantised model, but cannot run it; transformers and vLLM can")
+		note("sentence-transformers loads the quantised model, but cannot run it; transformers can")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -14,7 +13,6 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
-	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // The funcs in this file are about output heads that are tied to the embeddings, in merges of whole models.
@@ -36,15 +34,7 @@ func (w *copyJob) untie(models []*source.Checkpoint) error {
 	if ties, unties := tyingOf(config); unties && !ties {
 		return nil
 	}
-	var heads, embeddings []string
-	for _, name := range slices.Sorted(maps.Keys(models[0].Tensors)) {
-		switch {
-		case tensorname.IsHead(name):
-			heads = append(heads, name)
-		case tensorname.IsEmbedding(name):
-			embeddings = append(embeddings, name)
-		}
-	}
+	heads, embeddings := merge.HeadsAndEmbeddings(models[0].Tensors)
 	const most = 16 // no model has more heads or embeddings, and the pairs of many would take long
 	for _, head := range heads[:min(len(heads), most)] {
 		for _, embedding := range embeddings[:min(len(embeddings), most)] {

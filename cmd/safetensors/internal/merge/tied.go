@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
@@ -48,6 +49,19 @@ func (t Tying) Group(stored string, others []string) {
 	}
 }
 
+// HeadsAndEmbeddings returns the sorted names of the output heads and of the embeddings of tokens in a model.
+func HeadsAndEmbeddings(model map[string]safetensors.Tensor) (heads, embeddings []string) {
+	for _, name := range slices.Sorted(maps.Keys(model)) {
+		switch {
+		case tensorname.IsHead(name):
+			heads = append(heads, name)
+		case tensorname.IsEmbedding(name):
+			embeddings = append(embeddings, name)
+		}
+	}
+	return heads, embeddings
+}
+
 // TiedHeads returns the tying of heads to embeddings in a model whose config does not untie them. A model may store the
 // same elements under both names, as torch.save does. If it stores no head, and its config ties one, the head that an
 // adapter changes is another name of the only embeddings. TiedHeads reads nothing unless an adapter changes a head or
@@ -58,15 +72,7 @@ func TiedHeads(base checkpoint, adapters []checkpoint, tiesHead bool) (Tying, er
 	if len(targets) == 0 {
 		return tied, nil
 	}
-	var ofHeads, ofEmbeddings []string
-	for _, name := range slices.Sorted(maps.Keys(base)) {
-		switch {
-		case tensorname.IsHead(name):
-			ofHeads = append(ofHeads, name)
-		case tensorname.IsEmbedding(name):
-			ofEmbeddings = append(ofEmbeddings, name)
-		}
-	}
+	ofHeads, ofEmbeddings := HeadsAndEmbeddings(base)
 	for _, head := range ofHeads {
 		var same []string
 		for _, name := range ofEmbeddings {
