@@ -72,7 +72,7 @@ func (c *command) whole() *cobra.Command {
 	c.addCompletions(root)
 	root.InitDefaultHelpCmd()
 	helpVerb, _, _ := root.Find([]string{"help"})
-	refuseShells(root)
+	c.refuseShells(root)
 	helpVerb.Args = func(_ *cobra.Command, args []string) error {
 		if found, _, err := root.Find(args); err != nil || found != root {
 			return err
@@ -162,12 +162,17 @@ func (c *command) printVersion() *cobra.Command {
 
 // refuseShells makes the verb completion refuse a shell that it does not have. Package cobra prints the help instead, and
 // exits with 0, so that a script would write the help into the file of the completion.
-func refuseShells(root *cobra.Command) {
+func (c *command) refuseShells(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	verb, _, _ := root.Find([]string{"completion"})
 	var shells []string
 	for _, shell := range verb.Commands() {
 		shells = append(shells, shell.Name())
+		script := shell.RunE
+		shell.RunE = func(cmd *cobra.Command, args []string) error {
+			c.begun = true // a failed write is not an error of the command line
+			return script(cmd, args)
+		}
 	}
 	verb.Args, verb.DisableFlagsInUseLine = cobra.ArbitraryArgs, true
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
