@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
@@ -18,7 +19,7 @@ func (t Tensor) gather() (g gather, err error) {
 	}
 	var ok bool
 	if g.run, ok = scaled(run, bits, 8); !ok {
-		return g, fmt.Errorf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
+		return g, fmt.Errorf("runs of %s of %d bits do not end on a byte boundary", shapetext.Count(run, "element"), bits)
 	}
 	for i, step := range t.strides[:outer] {
 		n := int64(t.shape[i])

@@ -49,7 +49,7 @@ func (t Tensor) completeShape(shape []int) (complete []int, broken string) {
 		case rest == 0:
 			return shape, "a dimension of size 0 leaves the size of -1 open"
 		case have%rest != 0:
-			return shape, fmt.Sprintf("its %d elements are not a multiple of %d", have, rest)
+			return shape, fmt.Sprintf("its number of elements, %d, is not a multiple of %d", have, rest)
 		case have/rest > math.MaxInt: // possible on a 32-bit system
 			return shape, fmt.Sprintf("the size %d for -1 exceeds an int", have/rest)
 		default:
@@ -60,7 +60,7 @@ func (t Tensor) completeShape(shape []int) (complete []int, broken string) {
 		return shape, broken
 	}
 	if want, _ := countElements(complete); want != have {
-		return shape, fmt.Sprintf("it has %d elements, the new shape %d", have, want)
+		return shape, fmt.Sprintf("it has %s, the new shape %d", shapetext.Count(have, "element"), want)
 	}
 	return complete, ""
 }

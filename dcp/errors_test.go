@@ -57,7 +57,7 @@ func TestPiecesErrors(t *testing.T) {
 		{"rows that are no whole bytes", at(f4, "0:2 0:1", "0:2 1:2"),
 			"concatenating along dimension 1: rows of piece 0, F4 [2,1], have 1 elements of 4 bits, which do not fill whole bytes"},
 		{"a cut through a byte", at(f4, "0:1 0:2", "0:2 2:3", "2:3 1:3", "1:3 0:1"),
-			"cutting piece [0:2,2:3] in file 2: slicing F4 [2,1]: runs of 1 elements of 4 bits do not end on a byte boundary"},
+			"cutting piece [0:2,2:3] in file 2: slicing F4 [2,1]: runs of 1 element of 4 bits do not end on a byte boundary"},
 		{"a box of 32 dimensions", at(u8, strings.Repeat("0:1 ", 31)+"1:2"),
 			"no piece holds [" + strings.Repeat("0:1,", 31) + "0:1], next to piece [" + strings.Repeat("0:1,", 31) + "1:2] in file 1"},
 		{"a box of more", at(u8, strings.Repeat("0:1 ", 32)+"1:2"),

@@ -105,7 +105,7 @@ func TestPieceErrors(t *testing.T) {
 		"shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                       errorOf(p.Shard(0, 2, 2)),
 		"shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                      errorOf(p.Shard(0, -1, 2)),
 		"shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard":                                                       errorOf(p.Shard(0, 0, 0)),
-		"shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary": errorOf(must(NewPiece(bits)).Shard(1, 0, 2)),
+		"shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 element of 4 bits do not end on a byte boundary": errorOf(must(NewPiece(bits)).Shard(1, 0, 2)),
 	} {
 		require.EqualError(t, err, "safetensors: "+want)
 		require.False(t, errors.As(err, new(*safetensors.FormatError)))

@@ -76,7 +76,7 @@ func (m *module) flatten(r role, n int) safetensors.Tensor {
 		m.fail(values, "%s is missing", quote(m.name(r)))
 	}
 	if t := m.tensor[r]; t.Len() != n {
-		m.fail(r, "%v does not have %d elements", t, n)
+		m.fail(r, "%v does not have %s", t, shapetext.Count(n, "element"))
 	}
 	return m.reshape(r, 1, n)
 }

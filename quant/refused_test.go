@@ -84,7 +84,7 @@ func TestRefused(t *testing.T) {
 		{"rank", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1)}, `tensor "a.weight": FP8 in blocks: its shape [2] is not that of a matrix`},
 		{"no global scale", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_global_scale" is missing`},
 		{"no scale of scales", text(object{"quantization": object{"quant_algo": "NVFP4"}}), []change{zeroed("a.weight", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_scale_2" is missing`},
-		{"two global scales", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 2)}, `F32 [2] does not have 1 elements`},
+		{"two global scales", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 2)}, `F32 [2] does not have 1 element`},
 		{"half a group", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 4), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 1)}, `8 columns are not whole groups of 16`},
 		{"shape beyond the words", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 16)}, `tensor "a.weight_shape": packed integers: [2,16] at 4 bits does not fill 2 rows of 1 words`},
 		{"one scale of packed integers", compressedConfig("pack-quantized", object{"num_bits": 4}), []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 1, 1), numbers("a.weight_shape", 2, 8)},
@@ -115,11 +115,11 @@ func TestRefused(t *testing.T) {
 		{"INT8 in another order", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), func(m map[string]safetensors.Tensor) {
 			m["a.weight_format"], _ = safetensors.NewTensor(safetensors.U8, nil, []byte{2})
 		}}, `tensor "a.weight_format": INT8: elements in order 2, not row by row (0)`},
-		{"two orders", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), zeroed("a.weight_format", safetensors.U8, 2)}, `U8 [2] does not have 1 elements`},
+		{"two orders", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), zeroed("a.weight_format", safetensors.U8, 2)}, `U8 [2] does not have 1 element`},
 		{"values without a dimension", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[1]}`), zeroed("a.weight", safetensors.BF16)), `tensor "a.weight": NF4: casting BF16 [] to U8: `},
 		{"scales without an offset", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1),
 			zeroed("a.weight.nested_absmax", safetensors.F32, 1), zeroed("a.weight.nested_quant_map", safetensors.F32, 256)), `nested_offset is missing`},
-		{"a state without a shape", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [] does not fill 1 bytes`},
+		{"a state without a shape", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [] does not fill 1 byte`},
 		{"scales of floats", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), zeroed("a.weight.nested_absmax", safetensors.F32, 1)), `tensor "a.weight.absmax": NF4: F32 [1,1], though the scales are quantised themselves`},
 		{"FP4 called NF4", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[4,4],"quant_type":"fp4"}`), `tensor "a.weight.quant_state.bitsandbytes__nf4": NF4: quant_type is fp4`},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
@@ -157,7 +157,7 @@ func TestRefused(t *testing.T) {
 		{"config within text_config", `{"text_config":{"quantization_config":{"quant_method":"quark"}}}`, nil, `quant_method "quark" is not one of`},
 		{"absmax of another size", method("bitsandbytes", object{}), nf4(`{"blocksize":4,"shape":[4,4]}`), `tensor "a.weight.absmax": NF4: F32 [1] does not have 4 elements`},
 		{"nested blocks of nothing", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `nested_blocksize is 0`},
-		{"state of more than a byte", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[5]}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [5] does not fill 1 bytes`},
+		{"state of more than a byte", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[5]}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [5] does not fill 1 byte`},
 		{"state of half the bytes", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[2,4]}`), `shape [2,4] does not fill 8 bytes`},
 		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "no config.json specifies"},
 

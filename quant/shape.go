@@ -124,7 +124,7 @@ func layState(m *module) {
 	all, err := safetensors.NewTensorAt(u8, m.shape, m.matrix) // never read; its size in bytes is the number of codes
 	stored, n := bytes.Len(), all.Size()
 	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.shape) == 0 {
-		m.fail(state, "shape %s does not fill %d bytes", cut(shapetext.Of(m.shape)), stored)
+		m.fail(state, "shape %s does not fill %s", cut(shapetext.Of(m.shape)), shapetext.Count(stored, "byte"))
 	}
 	m.matrix.values.stored = m.must(values)(bytes.Reshape(1, stored))
 	m.matrix.values.numbers = m.readTable(codebook, 16)

@@ -8,7 +8,7 @@ import (
 
 // Of returns sizes or positions, one for each dimension, as text: [64,32]. It shortens those with very many
 // dimensions.
-func Of[T int | int64](dims []T) string {
+func Of[T int | int64 | uint64](dims []T) string {
 	const limit = 32
 	b := []byte{'['}
 	for i, dim := range dims {
@@ -24,7 +24,7 @@ func Of[T int | int64](dims []T) string {
 }
 
 // Count returns a number with a regular noun, such as "1 element" and "2 elements".
-func Count[T int | int64](n T, noun string) string {
+func Count[T int | int64 | uint64](n T, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}

@@ -192,9 +192,9 @@ func check(h *safetensors.Header, data int64) error {
 	}
 	switch {
 	case end > data:
-		return fmt.Errorf("the tensors need %d bytes, the file has %d: %w", end, data, io.ErrUnexpectedEOF)
+		return fmt.Errorf("the tensors need %s, the file has %d: %w", shapetext.Count(end, "byte"), data, io.ErrUnexpectedEOF)
 	case end < data:
-		return fmt.Errorf("the tensors end at %d, but %d bytes follow the header", end, data)
+		return fmt.Errorf("the tensors end at %d, but the data after the header has %s", end, shapetext.Count(data, "byte"))
 	}
 	return nil
 }

@@ -238,7 +238,7 @@ func TestRefused(t *testing.T) {
 		"duplicate, older":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01a\x01", 4), "bytes", `tensor "a": duplicate tensor name`},
 		"one name for two":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x00", 4), "bytes", `the name "b" is for tensor 0, which has a name or does not exist`},
 		"name for none":        {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x02", 4), "bytes", `the name "b" is for tensor 2, which has a name or does not exist`},
-		"few names":            {file("\x00\x02"+entry+next+"\x01\x01a\x00", 4), "bytes", "1 names for 2 tensors"},
+		"few names":            {file("\x00\x02"+entry+next+"\x01\x01a\x00", 4), "bytes", "1 name for 2 tensors"},
 		"reserved":             {file("\x00\x01\x0c__metadata__"+entry, 2), `tensor "__metadata__": this name is reserved for the metadata`, "bytes"},
 		"name no UTF-8":        {file("\x00\x01\x01\xff"+entry, 2), `tensor "\xff": the name is not valid UTF-8`, "bytes"},
 		"hole":                 {file("\x00\x01\x01a"+next, 4), `tensor "a": data offsets [2,4] of U8 [2], expected [0,2]`, "bytes"},
@@ -247,7 +247,8 @@ func TestRefused(t *testing.T) {
 		"size":                 {file("\x00\x01\x01a\x01\x01\x03\x00\x02", 2), `tensor "a": data offsets [0,2] of U8 [3], expected [0,3]`, "bytes"},
 		"end before the start": {file("\x00\x01\x01a\x01\x01\x02\x02\x00", 2), `tensor "a": data offsets [2,0] of U8 [2], expected [0,2]`, "bytes"},
 		"truncated data":       {file("\x00\x01\x01a"+entry, 1), "the tensors need 2 bytes, the file has 1: unexpected EOF", "bytes"},
-		"bytes after":          {file("\x00\x01\x01a"+entry, 3), "the tensors end at 2, but 3 bytes follow the header", "bytes"},
+		"no data":              {file("\x00\x01\x01a\x01\x01\x01\x00\x01", 0), "the tensors need 1 byte, the file has 0: unexpected EOF", "bytes"},
+		"bytes after":          {file("\x00\x01\x01a"+entry, 3), "the tensors end at 2, but the data after the header has 3 bytes", "bytes"},
 		"padding":              {file("\x00\x01\x01a"+entry+" x", 2), "the padding after the table does not consist of spaces", "bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // A decoder reads the bincode of a header. To report an error, its methods panic with a broken,
@@ -45,7 +46,7 @@ func (d *decoder) newer() *safetensors.Header { return d.header(d.string) }
 func (d *decoder) older() *safetensors.Header {
 	h := d.header(func() string { return "" })
 	if names := d.number(); names != uint64(len(h.Tensors)) {
-		fail("%d names for %d tensors", names, len(h.Tensors))
+		fail("%s for %s", shapetext.Count(names, "name"), shapetext.Count(len(h.Tensors), "tensor"))
 	}
 	named := make([]bool, len(h.Tensors))
 	for range h.Tensors {

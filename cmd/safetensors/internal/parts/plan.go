@@ -15,6 +15,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // PlanName is the name of the file with the plan, in the folder that the parts fill. The file stays
@@ -98,7 +99,7 @@ func (p *Plan) differences(stored *Plan) error {
 		case !found:
 			add("its SRC has %s", term.Name(name))
 		case was != now:
-			add("%s in SRC has changed: %d bytes of %s, was %d bytes of %s", term.Name(name), now.Size, now.Tag, was.Size, term.Clean(was.Tag))
+			add("%s in SRC has changed: %s of %s, was %s of %s", term.Name(name), shapetext.Count(now.Size, "byte"), now.Tag, shapetext.Count(was.Size, "byte"), term.Clean(was.Tag))
 		}
 	}
 	if len(all) == 0 && !slices.Equal(p.Shards, stored.Shards) {
