@@ -336,7 +336,7 @@ func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() 
 	return f, nil
 }
 
-// WriteFile is [WriteFile] with the settings of s.
+// WriteFile does the same as the func [WriteFile], with the settings of s.
 func (s Saver) WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
 	return prefixed(s.writeFile(name, tensors, metadata))
 }

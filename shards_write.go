@@ -365,7 +365,7 @@ func (s *shardSet) abort() {
 	}
 }
 
-// WriteShards is [WriteShards] with the settings of s, for the shards and their index. Only
+// WriteShards does the same as the func [WriteShards], with the settings of s, for the shards and their index. Only
 // the shards are aligned.
 func (s Saver) WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
 	room := int64(maxHeaderLength)

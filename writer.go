@@ -250,7 +250,7 @@ func duplicateName(tensors []TensorInfo) int {
 	return -1
 }
 
-// Create is [Create] with the settings of s.
+// Create does the same as the func [Create], with the settings of s.
 func (s Saver) Create(name string, h *Header) (*Writer, error) {
 	w, err := s.create(name, h)
 	if err != nil {

@@ -7,7 +7,7 @@
 // do not look for the others.
 //
 // [Check] compares what the readers in use (transformers, huggingface_hub, accelerate,
-// diffusers, peft, sentence-transformers, mlx-lm, vLLM) make of a directory, by the rules that
+// diffusers, peft, sentence-transformers, mlx-lm) make of a directory, by the rules that
 // they read by. It runs none of them.
 //
 // All funcs may be called concurrently.

@@ -94,17 +94,17 @@ func TestPieceErrors(t *testing.T) {
 	deep := must(safetensors.NewTensor(safetensors.U8, make([]int, 65), []byte{}))
 	p := must(NewPiece(x))
 	for want, err := range map[string]error{
-		"a piece of U8 [2,3]: 1 offsets for rank 2":                                                                                errorOf(NewPiece(x, 0)),
-		"a piece of U8 [2,3]: 3 offsets for rank 2":                                                                                errorOf(NewPiece(x, 0, 0, 0)),
-		"a piece of U8 [2,3]: offset -1 in dimension 1 is out of range":                                                            errorOf(NewPiece(x, 0, -1)),
-		fmt.Sprintf("a piece of U8 [2,3]: offset %d in dimension 0 is out of range", math.MaxInt-1):                                errorOf(NewPiece(x, math.MaxInt-1, 0)),
-		fmt.Sprintf("a piece of %v: rank 65 exceeds the limit of 64", deep):                                                        errorOf(NewPiece(deep)),
-		fmt.Sprintf("a piece of %v: the zero Tensor has no dtype and no data", safetensors.Tensor{}):                               errorOf(NewPiece(safetensors.Tensor{})),
-		"shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2":                                                                errorOf(p.Shard(2, 0, 1)),
-		"shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2":                                                               errorOf(p.Shard(-1, 0, 1)),
-		"shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                       errorOf(p.Shard(0, 2, 2)),
-		"shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                      errorOf(p.Shard(0, -1, 2)),
-		"shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard":                                                       errorOf(p.Shard(0, 0, 0)),
+		"a piece of U8 [2,3]: 1 offsets for rank 2":                                                                               errorOf(NewPiece(x, 0)),
+		"a piece of U8 [2,3]: 3 offsets for rank 2":                                                                               errorOf(NewPiece(x, 0, 0, 0)),
+		"a piece of U8 [2,3]: offset -1 in dimension 1 is out of range":                                                           errorOf(NewPiece(x, 0, -1)),
+		fmt.Sprintf("a piece of U8 [2,3]: offset %d in dimension 0 is out of range", math.MaxInt-1):                               errorOf(NewPiece(x, math.MaxInt-1, 0)),
+		fmt.Sprintf("a piece of %v: rank 65 exceeds the limit of 64", deep):                                                       errorOf(NewPiece(deep)),
+		fmt.Sprintf("a piece of %v: the zero Tensor has no dtype and no data", safetensors.Tensor{}):                              errorOf(NewPiece(safetensors.Tensor{})),
+		"shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2":                                                               errorOf(p.Shard(2, 0, 1)),
+		"shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2":                                                              errorOf(p.Shard(-1, 0, 1)),
+		"shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                      errorOf(p.Shard(0, 2, 2)),
+		"shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                     errorOf(p.Shard(0, -1, 2)),
+		"shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard":                                                      errorOf(p.Shard(0, 0, 0)),
 		"shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 element of 4 bits do not end on a byte boundary": errorOf(must(NewPiece(bits)).Shard(1, 0, 2)),
 	} {
 		require.EqualError(t, err, "safetensors: "+want)

@@ -31,7 +31,7 @@ const (
 	accepts outcome = "accepts"
 	refuses outcome = "refuses"
 	crashes outcome = "crashes on" // any other exit status, or a signal
-	hangs   outcome = "hangs on"   // until its time is over
+	hangs   outcome = "hangs on"   // was stopped when the time for a file was over
 )
 
 // read returns an error if the program cannot be run at all.

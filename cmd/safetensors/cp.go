@@ -63,7 +63,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	})
 	flags := cmd.Flags()
 	f.addTo(flags)
-	flags.StringArrayVar(&f.only, "only", nil, "copy only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it; may be repeated")
+	flags.StringArrayVar(&f.only, "only", nil, "copy only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors with `s/REGEXP/REPLACEMENT/` and the flags g and i, as sed; REGEXP has the syntax of RE2: of alternatives, the first that matches counts")
 	flags.StringVar(&f.dequantize, "dequantize", "", "write quantised tensors as the numbers that they stand for, in `DTYPE`: bf16, f16 or f32")

@@ -64,7 +64,7 @@ safetensors diff model model-fp8 --dequantize
 		return c.compare(args[0], args[1], f)
 	})
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it; may be repeated")
+	flags.StringArrayVar(&f.only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as in cp")
 	flags.Float64Var(&f.tolerance.Relative, "rtol", 0, "tolerance `R` relative to the value in B")

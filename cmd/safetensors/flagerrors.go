@@ -137,10 +137,14 @@ func (s *single) Set(text string) error {
 	return s.Value.Set(text)
 }
 
-// once makes checkValues refuse a second value of a flag, which would replace the first. Flags with
-// several values, and flags without a value, may be repeated.
-func once(f *pflag.Flag) {
-	if _, several := f.Value.(pflag.SliceValue); !several && f.NoOptDefVal == "" {
+// limitValues makes checkValues refuse a second value of a flag, which would replace the first. Flags with
+// several values, and flags without a value, may be repeated; the help says so of the former.
+func limitValues(f *pflag.Flag) {
+	_, several := f.Value.(pflag.SliceValue)
+	switch {
+	case several:
+		f.Usage += "; may be repeated"
+	case f.NoOptDefVal == "":
 		f.Value = &single{Value: f.Value}
 	}
 }

@@ -39,7 +39,7 @@ safetensors ls --json s3://models/llama | jq .total.parameters
 	})
 	flags := cmd.Flags()
 	f.given = flags
-	flags.StringArrayVar(&f.only, "only", nil, "list only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it; may be repeated")
+	flags.StringArrayVar(&f.only, "only", nil, "list only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringVar(&f.sort, "sort", "", "order tensors by `ORDER`: size, the largest first, or name, with numbers as numbers")
 	flags.BoolVar(&f.tree, "tree", false, "show a tree of the names, split at dots, with sums")

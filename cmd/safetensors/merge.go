@@ -59,7 +59,7 @@ safetensors merge base math code both --method task --weights 0.7,0.5
 			return c.mergeModels(args[:len(args)-1], args[len(args)-1], &f)
 		})
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model; may be repeated")
+	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model")
 	flags.StringVar(&f.method, "method", "linear", "merge by `METHOD`: linear, slerp or task")
 	flags.StringVar(&f.weights, "weights", "", "the weights `W,...` of the models, as 0.6,0.4")
 	flags.BoolVar(&f.normalize, "normalize", false, "divide the weights of linear by their sum")

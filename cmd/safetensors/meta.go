@@ -38,7 +38,7 @@ all at once, under new names.
 --json prints the metadata as an object.
 `+sources, `
 safetensors meta model.safetensors
-safetensors meta model.safetensors license=mit --delete format --in-place
+safetensors meta model.safetensors license=mit --delete origin --in-place
 `, arguments(1, -1), func(args []string) error {
 		pairs, err := parsePairs(args[1:])
 		if err != nil && strings.Contains(args[0], "=") && !looksLikeSource(args[0]) {
@@ -49,7 +49,7 @@ safetensors meta model.safetensors license=mit --delete format --in-place
 		}
 		return c.changeMeta(args[0], pairs, remove, inPlace)
 	})
-	cmd.Flags().StringArrayVar(&remove, "delete", nil, "remove the `KEY`; may be repeated")
+	cmd.Flags().StringArrayVar(&remove, "delete", nil, "remove the `KEY`")
 	cmd.Flags().BoolVar(&inPlace, "in-place", false, "change SRC")
 	return cmd
 }

@@ -134,9 +134,9 @@ func (c *command) root(verbs ...*cobra.Command) *cobra.Command {
 			cmd.Flags().BoolVar(&c.json, "json", false, "print a line of JSON")
 		}
 	}
-	root.PersistentFlags().VisitAll(once)
+	root.PersistentFlags().VisitAll(limitValues)
 	for _, cmd := range verbs {
-		cmd.Flags().VisitAll(once)
+		cmd.Flags().VisitAll(limitValues)
 	}
 	return root
 }

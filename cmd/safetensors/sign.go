@@ -22,7 +22,7 @@ import (
 
 func (c *command) sign() *cobra.Command {
 	var s signature
-	cmd := c.verb("sign MODEL --key KEY [--cert LEAF --chain CA...] [--out SIG] [--json]", "Sign the files of a model, for the verb verify", `
+	cmd := c.verb("sign MODEL --key KEY [--cert LEAF [--chain CA]...] [--out SIG] [--json]", "Sign the files of a model, for the verb verify", `
 The signature is one of OpenSSF Model Signing 1.0, which the Python package model-signing
 also verifies. KEY is a private key of the curve P-256, P-384 or P-521; --cert adds its
 certificate. MODEL is a file or a folder, also in a bucket; for an index, name its folder.
@@ -47,7 +47,7 @@ safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem
 	f := cmd.Flags()
 	f.StringVar(&s.key, "key", "", "the private key, a `FILE` in PEM")
 	f.StringVar(&s.cert, "cert", "", "the certificate of the key, a `FILE` in PEM")
-	f.StringArrayVar(&s.chain, "chain", nil, "certificates that lead from --cert to a root, `FILES` in PEM")
+	f.StringArrayVar(&s.chain, "chain", nil, "a `FILE` in PEM with certificates that lead from --cert to a root")
 	f.StringVar(&s.file, "out", "", "the `FILE` of the signature (default MODEL.sig)")
 	f.BoolVar(&s.force, "force", false, "replace --out")
 	s.addIgnore(f)

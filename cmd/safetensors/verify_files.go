@@ -96,9 +96,9 @@ func (c *command) verifyFiles(name string, want []manifest.Entry, failed error) 
 	return c.printVerification(v, wrong)
 }
 
-// modelFiles returns the names of the files of the models in a folder that could not be opened because of failed. If a model
-// has several files of weights, all of them count. wrong is failed if a model cannot be opened for any other reason; its
-// files are then unknown.
+// modelFiles returns the names of the files of the models in a folder that could not be opened; failed is the error. If
+// failed says that a model has several files of weights, all of them count. Otherwise modelFiles returns failed as wrong,
+// because the files of a model that cannot be opened are unknown.
 func (c *command) modelFiles(name string, failed error) (files []string, wrong error) {
 	if !errors.As(failed, new(*variant.Several)) { // a second try may succeed, but would hide the error of the first one
 		return nil, failed

@@ -22,7 +22,7 @@ import (
 func (s *signature) add(f *pflag.FlagSet) {
 	f.StringVar(&s.file, "signature", "", "the signature, a `FILE`")
 	f.StringVar(&s.key, "public-key", "", "with --signature: the public key to trust, a `FILE` in PEM")
-	f.StringArrayVar(&s.chain, "chain", nil, "with --signature: the root certificates to trust, and those that lead to them, `FILES` in PEM")
+	f.StringArrayVar(&s.chain, "chain", nil, "with --signature: a `FILE` in PEM with root certificates to trust, or with certificates that lead to them")
 	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept unsigned README, LICENSE and NOTICE files, pictures, and files that end in .md, .rst, .pdf, .sig or .sha256; a loader may read any other file, even .txt")
 	s.addIgnore(f)
 	f.Lookup("ignore").Usage = "with --signature or --hub: leave out the file or folder `PATH` of SRC"

@@ -206,7 +206,7 @@ func Describe(v any) string {
 			return "a NumPy array"
 		case "numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar":
 			return "a NumPy number"
-		case "_codecs.encode": // how Python pickles them in protocol 2
+		case "_codecs.encode": // how Python pickles bytes in protocol 2
 			return "bytes"
 		default:
 			return fmt.Sprintf("an object of %.200q", name)

@@ -55,7 +55,7 @@ func IsHead(name string) bool {
 	if _, err := strconv.Atoi(last); err == nil {
 		return is && above == "lm_heads" // a list of heads, as in Musicgen
 	}
-	if last == "decoder" { // in models for masked words, after a layer that only they have
+	if last == "decoder" { // the head of a model for masked words, below a module that only such models have
 		return is && (strings.HasSuffix("_"+above, "_predictions") || strings.HasSuffix("_"+above, "_head"))
 	}
 	return is && slices.Contains(heads, last)

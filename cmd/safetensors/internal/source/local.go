@@ -100,7 +100,7 @@ func nearEntry(name string) string {
 			best, limit = entry, d
 		}
 	}
-	if best == "" || best == base { // a link that leads nowhere has the name itself
+	if best == "" || best == base { // best is base if name is a link that leads nowhere
 		return ""
 	}
 	return filepath.Join(filepath.Dir(name), best)
