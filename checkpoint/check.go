@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -83,25 +84,35 @@ func (c *checker) opens(name string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	rule := Unreadable
-	if errors.Is(err, fs.ErrNotExist) {
+	rule, file := Unreadable, c.innermost(err, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(file, name+"/"):
+		c.note(Missing, "", fmt.Sprintf("%s is missing, and %s cannot be opened without it", quoted(file), quoted(name)), file)
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
 		rule = Missing
-	} else if file := c.innermost(err); file != "" {
+	case file != "":
 		name = file
 	}
 	c.note(rule, "", fmt.Sprintf("%s cannot be opened: %s", quoted(name), cut(bare(err).Error())), name)
 	return nil
 }
 
-// innermost returns the last file that an error names, relative to the directory that is checked. It
-// returns "" if the error names none.
-func (c *checker) innermost(err error) (name string) {
+// innermost returns the last file in the directory dir that an error names, relative to the directory that is checked. It
+// returns "" if the error names none. An error of a file system of this machine may have its path in the system.
+func (c *checker) innermost(err error, dir string) (name string) {
 	at := new(fs.PathError)
 	for errors.As(err, &at) {
-		if below, in := strings.CutPrefix(at.Path, c.root+"/"); in {
+		full := filepath.ToSlash(at.Path)
+		below, in := strings.CutPrefix(full, c.root+"/")
+		i := strings.LastIndex(full, "/"+dir+"/")
+		switch {
+		case in, c.root == "." && strings.HasPrefix(full, dir+"/"):
 			name = below
-		} else if c.root == "." && at.Path != "." {
-			name = at.Path
+		case i >= 0:
+			name = full[i+len("/"):]
+		case c.root == "." && full != "." && !filepath.IsAbs(at.Path):
+			name = full
 		}
 		err = at.Err
 	}

@@ -34,7 +34,7 @@ func (d *directory) judgeNames(config *modelConfig) error {
 	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || config.isDense() || d.has(adapterConfigFile)
 	stems := d.stems(config)
 	opened := func(s *set) bool { // whether a library opens the set
-		return slices.Contains(stems, s.stem) && openedAs(s) != ""
+		return slices.Contains(stems, s.stem) && !s.isMisnamed() && openedAs(s) != ""
 	}
 	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, opened) {
 		return nil
@@ -42,12 +42,27 @@ func (d *directory) judgeNames(config *modelConfig) error {
 	for _, s := range d.sets {
 		m, name := nearStem().FindStringSubmatch(s.stem), cmp.Or(s.single, s.index)
 		if m != nil && name != "" {
-			want := wanted(stems, strings.ToLower(m[1]), strings.TrimPrefix(name, s.stem), s.torch)
-			d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(name))), d.at(want), d.at(name))
+			d.noteMisnamed(wanted(stems, strings.ToLower(m[1]), strings.TrimPrefix(name, s.stem), s.torch), name)
 			return nil
 		}
 	}
+	if own, _ := config.Stems(); own != nil && len(d.sets) == 1 && !config.Remote && !d.has(adapterConfigFile) && !config.isDense() {
+		if s := d.sets[0]; !slices.Contains(knownStems, s.stem) && !s.torch && s.single != "" {
+			d.noteMisnamed(own[0]+strings.TrimPrefix(s.single, s.stem), s.single)
+		}
+	}
 	return nil
+}
+
+// noteMisnamed notes that the libraries open the file want, and that the weights are in a file with another name.
+func (d *directory) noteMisnamed(want, name string) {
+	d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(name))), d.at(want), d.at(name))
+}
+
+// isMisnamed reports whether the files have the format of one of the names model.safetensors and pytorch_model.bin and
+// the stem of the other: no library opens such files.
+func (s *set) isMisnamed() bool {
+	return s.torch && s.stem == "model" || !s.torch && s.stem == "pytorch_model"
 }
 
 // stems returns the stems in the names of the files that the library of a config opens.
@@ -61,7 +76,7 @@ func (d *directory) stems(config *modelConfig) []string {
 // wanted returns the name that a library opens, which gives these stems to its files, instead of a file or an index with
 // this stem and this rest of the name.
 func wanted(stems []string, stem, rest string, torch bool) string {
-	if !slices.Contains(stems, stem) || torch && stem == "model" {
+	if !slices.Contains(stems, stem) || torch && stem == "model" || !torch && stem == "pytorch_model" {
 		stem = stems[0]
 		if torch {
 			stem = stems[len(stems)-1]

@@ -156,6 +156,30 @@ func TestCheckOfFiles(t *testing.T) {
 	require.ErrorContains(t, err, `safetensors: checking "absent.safetensors": `)
 }
 
+// A systemFS returns errors with paths of the system, and not with names in the directory.
+type systemFS string
+
+func (dir systemFS) Open(name string) (fs.File, error) {
+	return os.Open(filepath.Join(string(dir), filepath.FromSlash(name)))
+}
+
+// TestCheckNamesMissing: the finding about a distributed checkpoint names the file that is missing, relative to the directory
+// that is checked.
+func TestCheckNamesMissing(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "job", "step"), os.DirFS("../dcp/testdata/distcp/one")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "job", "step", "__0_0.distcp")))
+	for _, fsys := range []fs.FS{os.DirFS(dir), systemFS(dir)} {
+		for root, in := range map[string]string{".": "job/step", "job": "step"} {
+			found, err := checkpoint.Check(fsys, root)
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			require.Equal(t, []string{in + "/__0_0.distcp"}, found[0].Files)
+			require.Equal(t, `missing: "`+in+`/__0_0.distcp" is missing, and "`+in+`" cannot be opened without it`, found[0].String())
+		}
+	}
+}
+
 // TestCheckNamesFile: the finding about a directory that cannot be opened names the file that is unreadable, relative to the
 // directory that is checked.
 func TestCheckNamesFile(t *testing.T) {

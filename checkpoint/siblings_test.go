@@ -358,7 +358,9 @@ func TestNames(t *testing.T) {
 	}{
 		"copy of a browser": {map[string]string{"model (1).safetensors": one}, `missing: "model.safetensors"`},
 		"capital":           {map[string]string{"Model.safetensors": one}, `missing: "model.safetensors"`},
-		"any name":          {map[string]string{"artist.safetensors": one}, ""},
+		"any name":          {map[string]string{"artist.safetensors": one}, `missing: "model.safetensors"`},
+		"one shard":         {map[string]string{"model-00001-of-00001.safetensors": one}, `no-index: the shard "model-00001-of-00001.safetensors" has no index`},
+		"one shard, torch":  {map[string]string{"pytorch_model-00001-of-00001.bin": torchFile(t, map[string]float32{"a": 2})}, `no-index: the shard "pytorch_model-00001-of-00001.bin" has no index`},
 		"twin":              {map[string]string{"Model.safetensors": two, "model.safetensors": one}, `ambiguous: beside "model.safetensors", "Model.safetensors"`},
 		"equal twin":        {map[string]string{"Model.safetensors": one, "model.safetensors": one}, ""},
 		"two libraries":     {map[string]string{"diffusion_pytorch_model.safetensors": two, "model.safetensors": one}, `ambiguous: beside "diffusion_pytorch_model.safetensors"`},
@@ -684,7 +686,7 @@ func TestWeightsBelow(t *testing.T) {
 	config, packed := `{"model_type":"new","architectures":["New"]}`, weights(t, map[string]float32{"a": 1})
 	below := map[string]string{"config.json": config, "sub/model.safetensors": packed}
 	require.Equal(t, []string{`missing: the weights are missing beside "config.json"; "sub/model.safetensors" is below, where no library looks`}, check(t, files(below)))
-	for _, name := range []string{"model.safetensors", "pytorch_model.safetensors", "sub/config.json", "sub/adapter_config.json"} {
+	for _, name := range []string{"model.safetensors", "sub/config.json", "sub/adapter_config.json"} {
 		with := maps.Clone(below)
 		if with[name] = packed; strings.HasSuffix(name, ".json") {
 			with[name] = config

@@ -265,6 +265,15 @@ func TestNamesOfLibraries(t *testing.T) {
 		{transformers, "pytorch_model.bin", ""},
 		{transformers, "diffusion_pytorch_model.safetensors", "model.safetensors"},
 		{transformers, "diffusion_pytorch_model.bin", "pytorch_model.bin"},
+		{transformers, "pytorch_model.safetensors", "model.safetensors"},
+		{transformers, "model.bin", "pytorch_model.bin"},
+		{transformers, "weights.safetensors", "model.safetensors"},
+		{transformers, "llama.fp16.safetensors", "model.fp16.safetensors"},
+		{transformers, "consolidated.safetensors", "model.safetensors"},
+		{diffusers, "flux1-dev.safetensors", "diffusion_pytorch_model.safetensors"},
+		{"{}", "weights.safetensors", ""},
+		{`{"model_type":"whisper","n_mels":80}`, "weights.safetensors", ""}, // of mlx-examples
+		{`{"model_type":"new","architectures":["New"],"auto_map":{}}`, "weights.safetensors", ""},
 		{`{"_class_name":"Own"}`, "model.safetensors", ""}, // another library has written this config
 		{`{"model_type":"new","architectures":["New"],"auto_map":{}}`, "diffusion_pytorch_model.safetensors", ""},
 	} {

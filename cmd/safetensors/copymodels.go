@@ -128,6 +128,11 @@ func (m *modelsCopy) open() error {
 	if plain && !dequantised {
 		return notQuantised(m.src)
 	}
+	var opened []*source.Checkpoint
+	for _, one := range m.models {
+		opened = append(opened, one.job.src)
+	}
+	m.c.noteVariants(m.src, m.dirs, opened)
 	return nil
 }
 

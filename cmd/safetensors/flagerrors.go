@@ -22,7 +22,9 @@ var otherFlags = map[string]string{
 	"precision": "dtype", "shard-size": "max-shard-size", "tolerance": "rtol", "head": "slice", "range": "slice", "j": "json",
 	"i": "in-place", "S": "sort", "unset": "delete", "remove": "delete", "rm": "delete", "r": "", "R": "",
 	"t": "tensors", "y": "force", "yes": "force", "recursive": "", "grep": "only", "match": "only", "pattern": "only", "L": "depth",
-	"max-depth": "depth", "cast": "dtype", "to": "dtype", "shard": "max-shard-size", "adapter": "lora",
+	"max-depth": "depth", "cast": "dtype", "to": "dtype", "shard": "max-shard-size", "split": "max-shard-size", "adapter": "lora",
+	"keep": "only", "select": "only", "drop": "except", "skip": "except", "metadata": "meta", "no-meta": "without-meta", "no-metadata": "without-meta",
+	"deep": "values", "full": "values",
 }
 
 // otherWays maps a verb and a flag that it does not have to advice: how to do the same without a flag.
@@ -249,14 +251,22 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
-			names = append(names, "--"+f.Name)
+			names = append(names, f.Name)
 		}
 	})
 	if len(name) < 2 {
 		return ""
 	}
-	if near := pattern.Suggest("--"+name, names); near != "" || !cmd.HasParent() {
-		return near
+	begin := slices.DeleteFunc(slices.Clone(names), func(known string) bool { return !strings.HasPrefix(known, name) })
+	near := pattern.Nearest(name, names)
+	if len(begin) == 1 && len(name) > 2 { // the user has cut the name short
+		near = begin[0]
+	}
+	switch {
+	case near != "":
+		return fmt.Sprintf(", did you mean \"--%s\"?", near)
+	case !cmd.HasParent():
+		return ""
 	}
 	if verbs := verbsWith(cmd.Parent(), name); len(verbs) > 0 {
 		return fmt.Sprintf("; it is a flag of %s", strings.Join(verbs, ", "))

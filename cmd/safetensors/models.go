@@ -53,6 +53,9 @@ func (c *command) openAll(name string, open func(name string) (*source.Checkpoin
 		size += n
 		return one, err
 	})
+	if err == nil {
+		c.noteVariants(name, models, src.Sources())
+	}
 	return src, size, err
 }
 
@@ -85,6 +88,22 @@ func openEach(name string, models []string, open func(name string) (*source.Chec
 		opened = append(opened, one)
 	}
 	return source.Several(name, models, opened), nil
+}
+
+// noteVariants notes the models of a folder of which only a variant is there, if other models have default files: without a
+// variant, diffusers opens only the latter. It does so if no variant is selected. sources has the models, in their order.
+func (c *command) noteVariants(name string, models []string, sources []*source.Checkpoint) {
+	of, only := "", []string(nil)
+	for i, src := range sources {
+		if _, v := src.VariantFile(); v != "" && (of == "" || v == of) {
+			of, only = v, append(only, models[i])
+		}
+	}
+	isDefault := func(src *source.Checkpoint) bool { file, _ := src.VariantFile(); return file == "" }
+	if c.opener.Variant != "" || len(only) == 0 || !slices.ContainsFunc(sources, isDefault) {
+		return
+	}
+	c.opener.Note(fmt.Sprintf("%s: %s %s only files of the variant %q, and these are read", storage.Shown(name), variant.List(only, 5, term.Name), term.Either(len(only), "has", "have"), of))
 }
 
 // noteDefaults notes the models of a folder that lack the variant of --variant, as Opener.IgnoresVariant reports them.

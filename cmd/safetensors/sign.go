@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"hash"
 	"io/fs"
@@ -67,6 +68,9 @@ func (c *command) signModel(given string, s signature) error {
 		return usage("--chain needs --cert")
 	}
 	key, err := readParsed(c.ctx, s.key, maxPEM, modelsig.ParsePrivateKey)
+	if errors.Is(err, modelsig.ErrEncrypted) {
+		err = fmt.Errorf("%w: decrypt it, as with --key <(openssl pkey -in %s)", err, term.FileWord(s.key))
+	}
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
@@ -95,6 +96,8 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 			return nil, usage("cannot write to hf:// URLs: write a folder, which hf upload puts on the hub: hf upload %s FOLDER", cmp.Or(repo, "OWNER/NAME"))
 		}
 		return nil, usage("cannot write to %s:// URLs, only to files, folders and buckets (s3://, gs://, azblob://)", scheme)
+	case f != nil && f.Write == nil && slices.Contains(f.Endings, ".distcp"):
+		return nil, usage("%ss cannot be written; --ranks N writes a folder that the ranks of a PyTorch job load", f.Name)
 	case f != nil && f.Write == nil:
 		return nil, usage("%ss cannot be written, only %s files, and folders", f.Name, format.Written())
 	case maxBytes > 0 && (f != nil || name == "-"):
@@ -132,6 +135,9 @@ func almost(name string) string {
 		return meant
 	}
 	ending := filepath.Ext(name)
+	if strings.EqualFold(ending, ".sft") || strings.EqualFold(ending, ".st") { // other endings of safetensors files
+		return strings.TrimSuffix(name, ending) + ".safetensors"
+	}
 	for _, known := range []string{".safetensors", ".npz"} {
 		if d := pattern.Distance(strings.ToLower(ending), known, 3); ending != "" && d < 3 && len(ending) > 3 && (len(known) > 5 || d < 2) {
 			return strings.TrimSuffix(name, ending) + known

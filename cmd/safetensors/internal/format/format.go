@@ -117,6 +117,11 @@ var Table = []*Format{
 	{Name: "raw data file", Endings: []string{".dat", ".data", ".raw", ".weights"}},
 	{Name: "TensorFlow file", Endings: []string{".tflite", ".pb"}},
 	{Name: "Parquet file", Endings: []string{".parquet"}},
+	{Name: "distributed checkpoint", Endings: []string{".distcp"}},
+	{Name: "exported program", Endings: []string{".pt2", ".pte"}},
+	{Name: "Keras or NeMo archive", Endings: []string{".keras", ".nemo"}},
+	{Name: "signature", Endings: []string{".sig"}},
+	{Name: "manifest", Endings: []string{".sha256"}},
 }
 
 // openTorch opens a file of torch.save. Entries that safetensors cannot represent are in Refused.

@@ -102,6 +102,9 @@ func ParsePublicKey(text []byte) (*ecdsa.PublicKey, error) {
 	return ecKey(key)
 }
 
+// ErrEncrypted is the error of ParsePrivateKey for a key that a passphrase protects.
+var ErrEncrypted = errors.New("the key is encrypted")
+
 // ParsePrivateKey reads a private key in PEM.
 func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	found, err := blocks(text, "PRIVATE KEY", "EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
@@ -110,7 +113,7 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	}
 	b := found[0]
 	if b.Type == "ENCRYPTED PRIVATE KEY" || b.Headers["DEK-Info"] != "" {
-		return nil, errors.New("the key is encrypted: decrypt it, as with --key <(openssl pkey -in key.pem)")
+		return nil, ErrEncrypted
 	}
 	var key any
 	if b.Type == "EC PRIVATE KEY" {

@@ -36,7 +36,7 @@ func (e *NoMatch) Error() string {
 	if inside := e.inside(); inside != "" {
 		return fmt.Sprintf("%s, did you mean %q?", text, inside)
 	}
-	name := nearest(e.Glob.text, withModules(e.names))
+	name := Nearest(e.Glob.text, withModules(e.names))
 	if strings.Contains(name, "[") && !slices.Contains(e.names, name) { // a Glob with classes does not select the names below a module or a folder
 		below := ".*"
 		if slices.ContainsFunc(e.names, func(other string) bool { return strings.HasPrefix(other, name+"/") }) {

@@ -8,7 +8,7 @@ import (
 
 // Suggest returns a question with the nearest of names, to be printed after a name that is not
 // among them: ", did you mean …?". It returns "" if none is near.
-func Suggest(name string, names []string) string { return question(nearest(name, names)) }
+func Suggest(name string, names []string) string { return question(Nearest(name, names)) }
 
 // question returns the question that Suggest returns for the nearest name, or "" if there is none.
 func question(nearest string) string {
@@ -18,8 +18,8 @@ func question(nearest string) string {
 	return fmt.Sprintf(", did you mean %q?", nearest)
 }
 
-// nearest returns the nearest of names to a name, or "" if none is near.
-func nearest(name string, names []string) string {
+// Nearest returns the nearest of names to a name, or "" if none is near.
+func Nearest(name string, names []string) string {
 	best, distance := "", len(name)/3+1 // a candidate at this distance or a greater one is a different name
 	for _, candidate := range names {
 		if d := Distance(strings.ToLower(name), strings.ToLower(candidate), distance); d < distance {

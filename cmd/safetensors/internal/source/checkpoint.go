@@ -10,6 +10,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // A Checkpoint is an opened source: its tensors, its metadata, and the files that contain them. Its
@@ -79,6 +80,17 @@ func (c *Checkpoint) Unread() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// VariantFile returns the name of the first file of the source that belongs to a variant of a model, and the variant. Both are
+// "" if there is none.
+func (c *Checkpoint) VariantFile() (name, of string) {
+	for _, file := range c.Files {
+		if of := (variant.Endings{".safetensors", ".bin"}).Of(file.Name); of != "" {
+			return file.Name, of
+		}
+	}
+	return "", ""
 }
 
 // Size returns the total size of the tensors in bytes.

@@ -218,11 +218,8 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 // noteVariant calls Note if the cache has a variant but not the model: diffusers downloads only the
 // files that it needs.
 func (o *Opener) noteVariant(c *Checkpoint) {
-	for _, file := range c.Files {
-		if (variant.Endings{".safetensors", ".bin"}).Of(file.Name) != "" {
-			o.note("%s: the cache has only %s", storage.Shown(c.Name), term.Name(file.Name))
-			return
-		}
+	if file, _ := c.VariantFile(); file != "" {
+		o.note("%s: the cache has only %s", storage.Shown(c.Name), term.Name(file))
 	}
 }
 
