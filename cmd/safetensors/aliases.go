@@ -35,6 +35,24 @@ func aliasesOf(src *source.Checkpoint) map[string]string {
 	return aliases
 }
 
+// checkAliases returns an error if two of several sources that were opened as one have the same alias: it would stand for two
+// tensors. A tensor that one source stores under the name of an alias in another takes the place of the alias.
+func checkAliases(src *source.Checkpoint) error {
+	first := make(map[string]*source.Checkpoint) // the source that has the alias
+	stored := make(map[string]string)
+	for _, part := range src.Sources() {
+		aliases := aliasesOf(part)
+		for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+			name := aliases[alias]
+			if other := first[alias]; other != nil {
+				return fmt.Errorf("%q is another name of %q in %s, and of %q in %s", alias, stored[alias], storage.Shown(other.Name), name, storage.Shown(part.Name))
+			}
+			first[alias], stored[alias] = part, name
+		}
+	}
+	return nil
+}
+
 // tieAliases returns the aliases of a copy of the selected names, renamed[i] being the new name of
 // names[i], and the names in the copy of the tensors that they stand for. If a tensor is left out,
 // but not all of its aliases, the first of these becomes the name of the tensor.
@@ -181,7 +199,15 @@ func namedLike(src, other *source.Checkpoint) (*source.Checkpoint, error) {
 	if err := errors.Join(addTiedHead(ofSrc, src, other), addTiedHead(ofOther, other, src)); err != nil {
 		return nil, err
 	}
-	all := *withNames(src, ofSrc, other.Tensors)
+	wanted := make(map[string]bool)
+	for name := range other.Tensors {
+		wanted[name] = true
+	}
+	for alias, stored := range ofOther { // aliases of both sources, which may stand for different tensors
+		wanted[alias] = wanted[alias] || ofSrc[alias] != "" && ofSrc[alias] != stored
+	}
+	maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
+	all := *withNames(src, ofSrc, wanted)
 	all.Tensors, all.Order = maps.Clone(all.Tensors), slices.Clone(all.Order)
 	for alias, stored := range ofOther {
 		one, hasOne := all.Tensors[alias]
@@ -260,7 +286,8 @@ func commonAliases(a, b *source.Checkpoint, selection pattern.Selection) []strin
 
 // compareAliases prepares two sources for the comparison of the selected names, some of which may be
 // aliases in both. If an alias is selected, but the tensor for which it stands in one of them is not,
-// compareAliases adds the tensors to both sources under that name, and notes which tensors they are.
+// compareAliases adds the tensors to both sources under that name, and notes which tensors they are. It does the same if the
+// alias stands for tensors that are not compared under another name.
 // It leaves out the other aliases from the names that it returns: their tensors are compared anyway.
 func (c *command) compareAliases(selected []string, a, b *source.Checkpoint) []string {
 	ofA, ofB := aliasesOf(a), aliasesOf(b)
@@ -269,13 +296,20 @@ func (c *command) compareAliases(selected []string, a, b *source.Checkpoint) []s
 	for _, name := range selected {
 		all[name] = true
 	}
+	storedAs := func(name string, aliases map[string]string) string {
+		if stored, is := aliases[name]; is {
+			return stored
+		}
+		return name
+	}
 	for _, name := range selected {
 		storedA, inA := ofA[name]
 		storedB, inB := ofB[name]
+		compared := all[storedA] && storedAs(storedA, ofB) == storedB || all[storedB] && storedAs(storedB, ofA) == storedA
 		switch {
 		case !inA || !inB:
 			names = append(names, name)
-		case !all[storedA] || !all[storedB]:
+		case !compared:
 			a.Tensors[name], b.Tensors[name] = a.Tensors[storedA], b.Tensors[storedB]
 			names, byAlias = append(names, name), append(byAlias, name)
 		}
@@ -283,6 +317,22 @@ func (c *command) compareAliases(selected []string, a, b *source.Checkpoint) []s
 	c.noteAliases(ofA, byAlias)
 	c.noteAliases(ofB, slices.DeleteFunc(byAlias, func(name string) bool { return ofA[name] == ofB[name] }))
 	return names
+}
+
+// noteNamesOfOne notes the aliases of a source that the other of two sources lacks, for those of the compared names: diff
+// compares tensors, and an alias is part of the metadata.
+func (c *command) noteNamesOfOne(src, other *source.Checkpoint, compared []string) {
+	names, ofOther := setOf(compared), aliasesOf(other)
+	aliases := aliasesOf(src)
+	maps.DeleteFunc(aliases, func(alias, stored string) bool {
+		_, inTensors := other.Tensors[alias]
+		_, inAliases := ofOther[alias]
+		return inTensors || inAliases || !names[stored]
+	})
+	if n := len(aliases); n > 0 {
+		c.opener.Note(fmt.Sprintf("only the metadata of %s has %s, as %s: --meta compares metadata", storage.Shown(src.Name),
+			variant.List(slices.Sorted(maps.Keys(aliases)), 3, term.Name), term.Either(n, "another name of a tensor", "other names of tensors")))
+	}
 }
 
 // orAlias returns err, the error of Selection.Of. If a pattern matches no name, but an alias in one of

@@ -66,6 +66,34 @@ func TestAliases(t *testing.T) {
 	require.Contains(t, runs(t, "diff", "tied.safetensors", "copy.npz", "--rename", "s/norm/more/").stdout, "+ norm\n")
 }
 
+// TestAliasesOfDifferentTensors: two files that give the name of an alias to different tensors are compared, merged and joined
+// by what that name stands for in each of them.
+func TestAliasesOfDifferentTensors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	two := map[string]safetensors.Tensor{"e": counting(t, 2), "p": counting(t, 3)}
+	same := map[string]safetensors.Tensor{"e": counting(t, 2), "p": counting(t, 2)}
+	for name, content := range map[string]map[string]safetensors.Tensor{"a": two, "b": two, "c": same, "d": same} {
+		of := map[bool]string{true: "e", false: "p"}[name == "a" || name == "c"]
+		require.NoError(t, safetensors.WriteFile(name+".safetensors", content, map[string]string{"h": of}))
+	}
+	require.Contains(t, runs(t, "diff", "a.safetensors", "b.safetensors").stdout, "! h: ")
+	require.Contains(t, runs(t, "diff", "a.safetensors", "b.safetensors", "--only", "h", "--only", "e").stdout, "! h: ")
+	require.Equal(t, "equal\n", succeeds(t, "diff", "c.safetensors", "d.safetensors"))
+
+	require.Contains(t, fails(t, 1, "merge", "a.safetensors", "b.safetensors", "merged.safetensors"), `tensor "h" is in model 2 and not in the first, where "e" stands for it`)
+	succeeds(t, "merge", "c.safetensors", "d.safetensors", "merged.safetensors")
+	require.Equal(t, "equal\n", succeeds(t, "diff", "merged.safetensors", "c.safetensors"))
+
+	require.NoError(t, safetensors.WriteFile("j.safetensors", map[string]safetensors.Tensor{"z": counting(t, 2)}, map[string]string{"h": "z"}))
+	require.NoError(t, safetensors.WriteFile("k.safetensors", map[string]safetensors.Tensor{"e": counting(t, 2)}, map[string]string{"h": "e"}))
+	require.Contains(t, fails(t, 1, "cp", "k.safetensors", "j.safetensors", "joined.safetensors"), `"h" is another name of "e" in k.safetensors, and of "z" in j.safetensors`)
+
+	succeeds(t, "cp", "a.safetensors", "without.safetensors", "--without-meta")
+	r := runs(t, "diff", "a.safetensors", "without.safetensors")
+	require.Equal(t, "equal\n", r.stdout)
+	require.Equal(t, "safetensors: note: only the metadata of a.safetensors has h, as another name of a tensor: --meta compares metadata\n", r.stderr)
+}
+
 // TestAliasesOfTwo compares two files by a name that stands for tensors of different names, and lists a file by many
 // aliases, of which only the first few are noted.
 func TestAliasesOfTwo(t *testing.T) {

@@ -214,7 +214,10 @@ func (c *command) openCopy(names []string, f *copyFlags) (*copyJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := jobOf(src, f)
+	var w *copyJob
+	if err = checkAliases(src); err == nil {
+		w, err = jobOf(src, f)
+	}
 	if err != nil {
 		src.Close()
 	}

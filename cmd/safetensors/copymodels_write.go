@@ -23,6 +23,9 @@ func (m *modelsCopy) writeOne() (*copied, error) {
 	if m.f.ranks != 0 {
 		room, left, flag = "--ranks writes one", "--ranks writes one model", fmt.Sprintf(" --ranks %d", m.f.ranks)
 	}
+	if v := m.c.opener.Variant; v != "" && !m.c.opener.IgnoresVariant(source.ModelAt(m.src, dirs[0])) {
+		flag += " --variant " + term.Word(v)
+	}
 	switch others := belowOf(dirs); {
 	case len(dirs) == 1:
 	case len(dirs) == len(others):

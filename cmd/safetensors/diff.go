@@ -144,6 +144,10 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err != nil {
 		return err
 	}
+	if !f.metadata {
+		c.noteNamesOfOne(a, b, names)
+		c.noteNamesOfOne(b, a, names)
+	}
 	ofA, ofB := int64(0), int64(0)
 	for _, name := range names {
 		ofA += a.Tensors[name].Size()

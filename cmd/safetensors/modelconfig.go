@@ -25,10 +25,14 @@ var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_con
 // changeConfig makes the config.json of the copy, with the dtypes of converted tensors, and with a
 // different quantization_config or without one. It makes none if the source has none.
 func (w *copyJob) changeConfig() error {
-	if !w.requantizes() && len(w.dtypes) == 0 && !w.made {
+	changes := w.requantizes() || len(w.dtypes) > 0 || w.made
+	if !changes && len(w.conversions) == 0 {
 		return nil
 	}
 	text, err := w.src.Folder.ReadFile("config.json")
+	if !changes && (err != nil || bytes.Equal(w.convertNames(text), text)) {
+		return nil // no tensor was converted, and config.json stays as it is
+	}
 	if err == nil {
 		if w.resized != (resizing{}) {
 			text, err = w.resized.resizeConfig(text)
@@ -73,12 +77,17 @@ func (w *copyJob) newConfig(text []byte) (_ []byte, err error) {
 // dtypeOf matches a dtype in a config, or in a config within it.
 var dtypeOf = lazyregexp.New(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 
-// convertNames sets the dtypes in a config to the dtypes to which the tensors were converted.
-// Otherwise transformers would convert them back when it loads the model.
+// convertNames sets the dtypes in a config to the dtypes to which the tensors were converted. A DTYPE of
+// --dtype without FROM= also replaces the dtypes that no tensor has. Otherwise transformers would convert the tensors when it loads the model.
 func (w *copyJob) convertNames(text []byte) []byte {
 	return dtypeOf().ReplaceAllFunc(text, func(found []byte) []byte {
 		parts := dtypeOf().FindSubmatch(found)
-		to, ok := torchtype.OfLoaded(w.dtypes[dtypeNames[string(parts[2])]].String())
+		from := dtypeNames[string(parts[2])]
+		d := w.dtypes[from]
+		if w.stored[from] == 0 && !w.converted[from] {
+			d = w.conversions[from]
+		}
+		to, ok := torchtype.OfLoaded(d.String())
 		if !ok {
 			return found
 		}

@@ -24,6 +24,7 @@ func (c *command) show() *cobra.Command {
 A tensor with more than 1,000 elements is cut to its corners, and no more is read. Floats
 have up to eight digits. NAME can be left out if SRC has a single tensor, as a .npy file.
 RANGES are written as in Python, but have to lie within the tensor, with steps above 0.
+Elements of less than a byte, as of F4, are selected in groups that fill whole bytes.
 
 --json prints one line with all elements and all their digits:
   {"file": "...", "name": "...", "dtype": "...", "shape": [...], "values": nested lists}
@@ -81,7 +82,7 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if t, err = t.Slice(ranges...); err != nil {
+	if t, err = sliceOf(t, ranges); err != nil {
 		return err
 	}
 	if rank := len(t.Shape()); rank > maxRank {
@@ -96,6 +97,24 @@ func (c *command) showTensor(name string, given []string, slice string) error {
 	}
 	fmt.Fprintln(c.out, text)
 	return nil
+}
+
+// sliceOf returns the selected part of a tensor. If its elements are smaller than a byte and the selected ones do not fill whole
+// bytes, the error says in which groups they do.
+func sliceOf(t safetensors.Tensor, ranges []safetensors.Range) (safetensors.Tensor, error) {
+	part, err := t.Slice(ranges...)
+	group := 1
+	for group*t.DType().Bits()%8 != 0 {
+		group++
+	}
+	if err == nil || group == 1 {
+		return part, err
+	}
+	bytes, _ := safetensors.NewTensorFunc(safetensors.U8, t.Shape(), func([]uint8) error { return nil })
+	if _, outside := bytes.Slice(ranges...); outside == nil { // the ranges are right for elements of whole bytes
+		err = fmt.Errorf("%w; select elements of %v in groups of %d", err, t.DType(), group)
+	}
+	return part, err
 }
 
 // openTensor opens a source for the tensor whose name is given, if any. If the source is a folder
