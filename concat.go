@@ -90,7 +90,7 @@ func concatShape(dim int, tensors []Tensor) ([]int, error) {
 		}
 		if t.dtype != first.dtype || len(t.shape) != len(shape) ||
 			!slices.Equal(t.shape[:dim], shape[:dim]) || !slices.Equal(t.shape[dim+1:], shape[dim+1:]) {
-			return nil, fmt.Errorf("tensor %d is %v, tensor 0 is %v: they differ in more than that dimension", i+1, t, first)
+			return nil, fmt.Errorf("tensor %d is %v, tensor 0 is %v: only that dimension may differ", i+1, t, first)
 		}
 		if t.shape[dim] > math.MaxInt-shape[dim] {
 			return nil, errors.New("the dimension overflows")

@@ -189,6 +189,9 @@ func (c *command) write(verb string, w *copyJob, to copyTarget, set *dest.Set) (
 	if to.folder == nil || w.config == nil {
 		w.noteConfig(note)
 	}
+	if to.folder == nil {
+		w.noteCodes(note)
+	}
 	if set == nil { // otherwise Write has already written the files, before the index
 		if err := w.copyFiles(to.folder); err != nil {
 			return nil, dest.WeightsComplete(err)

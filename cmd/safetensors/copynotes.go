@@ -40,6 +40,17 @@ func (w *copyJob) noteConfig(note func(text string)) {
 	}
 }
 
+// noteCodes notes, for a copy of a folder to a file, that a config that the copied codes need was not copied.
+func (w *copyJob) noteCodes(note func(text string)) {
+	codes := slices.ContainsFunc(slices.Collect(maps.Values(w.tensors)), mayBeCodes)
+	if w.plain != 0 || w.quantize != "" || !codes || !w.src.Folder.Whole() {
+		return
+	}
+	if config, err := quant.FindConfig(w.src.Folder.ReadFile); err == nil && config != nil {
+		note("the quantization_config was not copied, and programs need it to read the numbers; with a folder as DST, --with-files copies it")
+	}
+}
+
 // noteAdapters notes which of several sources are adapters, if they are joined with a model.
 func (c *command) noteAdapters(sources []*source.Checkpoint) {
 	var adapters []string

@@ -136,13 +136,16 @@ func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err er
 
 // mayBeQuantised reports whether a source has matrices of dtypes that are used for codes.
 func mayBeQuantised(src *source.Checkpoint) bool {
-	return slices.ContainsFunc(src.Order, func(name string) bool {
-		switch src.Tensors[name].DType() {
-		case safetensors.F8_E4M3, safetensors.U8, safetensors.I8, safetensors.I32, safetensors.U32:
-			return len(src.Tensors[name].Shape()) > 1
-		}
-		return false
-	})
+	return slices.ContainsFunc(src.Order, func(name string) bool { return mayBeCodes(src.Tensors[name]) })
+}
+
+// mayBeCodes reports whether a tensor has a dtype and a rank that codes of quantised tensors have.
+func mayBeCodes(t safetensors.Tensor) bool {
+	switch t.DType() {
+	case safetensors.F8_E4M3, safetensors.U8, safetensors.I8, safetensors.I32, safetensors.U32:
+		return len(t.Shape()) > 1
+	}
+	return false
 }
 
 // hasCodes reports whether some tensors of a source are parts of quantised tensors, as far as their

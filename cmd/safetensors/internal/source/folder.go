@@ -88,7 +88,7 @@ func (o *Opener) noteOthers(c *Checkpoint, fsys *storage.FS) error {
 		case opened[name], !isSafetensors(name), e.IsDir():
 		case numbered && shard.Stem == format.Stem && shard.Variant == "" && opened[format.ModelFile] && !indexed:
 			shards = append(shards, term.Name(name))
-		case !numbered && !models[variant.Model(name)]:
+		case numbered && shard.Variant == "" && indexed, !numbered && !models[variant.Model(name)]:
 			others = append(others, term.Name(name))
 		}
 	}
