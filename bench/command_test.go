@@ -105,7 +105,7 @@ func BenchmarkStart(b *testing.B) {
 // Every contestant may use all CPUs. That the processes of Python start, some seconds,
 // is not counted; that ours does is.
 //
-// What bounds it: the disk. A copy writes 1.1 GB/s in BenchmarkCommand.
+// What bounds it: the disk.
 //
 //   - ours: safetensors cp --dequantize bf16
 //   - compressed-tensors: compressed-tensors 0.20.0: convert_checkpoint with its CompressedTensorsDequantizer
