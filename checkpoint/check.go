@@ -86,7 +86,7 @@ func (c *checker) opens(name string) error {
 	}
 	rule, file := Unreadable, c.innermost(err, name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(file, name+"/"):
+	case errors.Is(err, fs.ErrNotExist) && file != "." && inDirectory(file, name):
 		c.note(Missing, "", fmt.Sprintf("%s is missing, and %s cannot be opened without it", quoted(file), quoted(name)), file)
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
@@ -98,8 +98,14 @@ func (c *checker) opens(name string) error {
 	return nil
 }
 
+// inDirectory reports whether a file is in a directory, or below it.
+func inDirectory(file, dir string) bool {
+	return fs.ValidPath(file) && (dir == "." || strings.HasPrefix(file, dir+"/"))
+}
+
 // innermost returns the last file in the directory dir that an error names, relative to the directory that is checked. It
-// returns "" if the error names none. An error of a file system of this machine may have its path in the system.
+// returns "" if the error names none. An error of a file system of this machine may contain the full path of the file
+// instead of its name in the file system.
 func (c *checker) innermost(err error, dir string) (name string) {
 	at := new(fs.PathError)
 	for errors.As(err, &at) {

@@ -15,7 +15,7 @@ const (
 	Copies     Rule = "copies"     // a tensor is stored twice, and the two are not alike
 	Unlisted   Rule = "unlisted"   // a shard has tensors, or the directory has shards, that the index does not name
 	Ambiguous  Rule = "ambiguous"  // there are two checkpoints: the reader decides which one it opens
-	NoIndex    Rule = "no-index"   // there are several shards without an index: some readers find no model
+	NoIndex    Rule = "no-index"   // there are shards without an index: some readers find no model
 	Config     Rule = "config"     // config.json, or another config, contradicts the tensors
 )
 

@@ -22,6 +22,7 @@ type modelConfig struct {
 	Tie          *bool           `json:"tie_word_embeddings"`
 	Quantization json.RawMessage `json:"quantization_config"`
 	MLX          json.RawMessage `json:"quantization"`
+	Weights      string          `json:"transformers_weights"` // the file that transformers opens, instead of one with a usual name
 	InFeatures   any             `json:"in_features"`
 	OutFeatures  any             `json:"out_features"`
 	Bias         *bool           `json:"bias"`

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
+	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
 
 // knownStems are the stems in the names of the files that transformers, diffusers and peft open.
@@ -32,11 +33,15 @@ func (d *directory) judgeNames(config *modelConfig) error {
 		}
 	}
 	ours := len(config.Architectures) > 0 && config.Type != "" || config.Class != "" || config.isDense() || d.has(adapterConfigFile)
-	stems := d.stems(config)
-	opened := func(s *set) bool { // whether a library opens the set
-		return slices.Contains(stems, s.stem) && !s.isMisnamed() && openedAs(s) != ""
+	own := d.ownStems(config)
+	stems := own
+	if own == nil {
+		stems = knownStems
 	}
-	if !ours || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, opened) {
+	opened := func(s *set) bool { // whether a library opens the set
+		return slices.Contains(stems, s.stem) && openedAs(s) != "" && (own == nil || formatStem(s.stem, s.torch) == s.stem)
+	}
+	if !ours || config.Weights != "" || len(d.sets) == 0 || d.incomplete() || slices.ContainsFunc(d.sets, opened) {
 		return nil
 	}
 	for _, s := range d.sets {
@@ -46,10 +51,14 @@ func (d *directory) judgeNames(config *modelConfig) error {
 			return nil
 		}
 	}
-	if own, _ := config.Stems(); own != nil && len(d.sets) == 1 && !config.Remote && !d.has(adapterConfigFile) && !config.isDense() {
-		if s := d.sets[0]; !slices.Contains(knownStems, s.stem) && !s.torch && s.single != "" {
-			d.noteMisnamed(own[0]+strings.TrimPrefix(s.single, s.stem), s.single)
+	for _, s := range d.sets {
+		if file := s.onlyShard(); file != "" && slices.Contains(own, s.stem) {
+			d.note(NoIndex, "", fmt.Sprintf("the shard %s has no index: some readers find no model", quoted(d.at(file))), d.at(file))
+			return nil
 		}
+	}
+	if s := d.sets[0]; len(d.sets) == 1 && len(own) > 0 && own[0] == "model" && d.isOtherName(s, config) {
+		d.noteMisnamed("model.safetensors", s.single)
 	}
 	return nil
 }
@@ -59,41 +68,79 @@ func (d *directory) noteMisnamed(want, name string) {
 	d.note(Missing, "", fmt.Sprintf("%s is missing, which the libraries open; the directory has %s", quoted(d.at(want)), quoted(d.at(name))), d.at(want), d.at(name))
 }
 
-// isMisnamed reports whether the files have the format of one of the names model.safetensors and pytorch_model.bin and
-// the stem of the other: no library opens such files.
-func (s *set) isMisnamed() bool {
-	return s.torch && s.stem == "model" || !s.torch && s.stem == "pytorch_model"
+// isOtherName reports whether the only weights beside a config of transformers are a whole language model in a single
+// safetensors file with a name that transformers does not open. It returns false if they may be for a program that opens
+// such names: for mlx-lm, for the reader of another quantization or of consolidated.safetensors, for vLLM as the state of
+// one rank, or if the directory also holds a model in another format.
+func (d *directory) isOtherName(s *set, config *modelConfig) bool {
+	switch {
+	case s.torch, s.single == "", slices.Contains(knownStems, s.stem), s.stem == "consolidated", strings.Contains(s.stem, "-rank-"):
+		return false
+	case config.MLX != nil, config.Quantization != nil, d.has("quantize_config.json"), foreignError(d.listing) != nil:
+		return false
+	}
+	for tensor := range s.where {
+		if tensorname.IsEmbedding(tensor) {
+			return true
+		}
+	}
+	return false
 }
 
-// stems returns the stems in the names of the files that the library of a config opens.
-func (d *directory) stems(config *modelConfig) []string {
-	if stems, _ := config.Stems(); stems != nil && !config.Remote && !d.has(adapterConfigFile) && !config.isDense() {
-		return stems
+// onlyShard returns the name of the shard of a set that consists of one shard, number 1 of 1, without an index. Otherwise it
+// returns "".
+func (s *set) onlyShard() string {
+	if s.index != "" || s.single != "" || s.variant != "" || len(s.shards) != 1 {
+		return ""
 	}
-	return knownStems
+	for shard, files := range s.shards {
+		if len(files) == 1 && shard.IsOnly() {
+			return files[0]
+		}
+	}
+	return ""
+}
+
+// ownStems returns the stems in the names of the files that the library of a config opens. It returns nil if the library is not
+// known, or if code in the repository may open others.
+func (d *directory) ownStems(config *modelConfig) []string {
+	if config.Remote || d.has(adapterConfigFile) || config.isDense() {
+		return nil
+	}
+	own, _ := config.Stems()
+	return own
+}
+
+// formatStem returns the stem that transformers uses for files of torch.save, or for safetensors files, if the stem is one of
+// these two. It returns any other stem unchanged.
+func formatStem(stem string, torch bool) string {
+	switch {
+	case torch && stem == "model":
+		return "pytorch_model"
+	case !torch && stem == "pytorch_model":
+		return "model"
+	}
+	return stem
 }
 
 // wanted returns the name that a library opens, which gives these stems to its files, instead of a file or an index with
 // this stem and this rest of the name.
 func wanted(stems []string, stem, rest string, torch bool) string {
-	if !slices.Contains(stems, stem) || torch && stem == "model" || !torch && stem == "pytorch_model" {
+	if !slices.Contains(stems, stem) {
 		stem = stems[0]
-		if torch {
-			stem = stems[len(stems)-1]
-		}
 	}
 	for _, ending := range torchEndings {
 		if rest == ending {
 			rest = ".bin"
 		}
 	}
-	return stem + rest
+	return formatStem(stem, torch) + rest
 }
 
 // judgeBelow notes a config of transformers or diffusers without weights beside it, if they are in a directory below
 // that has no config: no library looks for them there.
 func (d *directory) judgeBelow(config *modelConfig) error {
-	if len(config.Architectures) == 0 && config.Class == "" || config.Remote || d.holdsModel() || d.incomplete() {
+	if len(config.Architectures) == 0 && config.Class == "" || config.Remote || config.Weights != "" || d.holdsModel() || d.incomplete() {
 		return nil
 	}
 	for _, name := range d.names {

@@ -358,7 +358,7 @@ func TestNames(t *testing.T) {
 	}{
 		"copy of a browser": {map[string]string{"model (1).safetensors": one}, `missing: "model.safetensors"`},
 		"capital":           {map[string]string{"Model.safetensors": one}, `missing: "model.safetensors"`},
-		"any name":          {map[string]string{"artist.safetensors": one}, `missing: "model.safetensors"`},
+		"any name":          {map[string]string{"artist.safetensors": one}, ""},
 		"one shard":         {map[string]string{"model-00001-of-00001.safetensors": one}, `no-index: the shard "model-00001-of-00001.safetensors" has no index`},
 		"one shard, torch":  {map[string]string{"pytorch_model-00001-of-00001.bin": torchFile(t, map[string]float32{"a": 2})}, `no-index: the shard "pytorch_model-00001-of-00001.bin" has no index`},
 		"twin":              {map[string]string{"Model.safetensors": two, "model.safetensors": one}, `ambiguous: beside "model.safetensors", "Model.safetensors"`},

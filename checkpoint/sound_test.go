@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -267,10 +268,12 @@ func TestNamesOfLibraries(t *testing.T) {
 		{transformers, "diffusion_pytorch_model.bin", "pytorch_model.bin"},
 		{transformers, "pytorch_model.safetensors", "model.safetensors"},
 		{transformers, "model.bin", "pytorch_model.bin"},
-		{transformers, "weights.safetensors", "model.safetensors"},
-		{transformers, "llama.fp16.safetensors", "model.fp16.safetensors"},
-		{transformers, "consolidated.safetensors", "model.safetensors"},
-		{diffusers, "flux1-dev.safetensors", "diffusion_pytorch_model.safetensors"},
+		{transformers, "flux1-dev.safetensors", ""}, // no embedding
+		{diffusers, "flux1-dev.safetensors", ""},
+		{`{"_class_name":"Own"}`, "pytorch_model.safetensors", ""},
+		{`{"_class_name":"Own"}`, "model.bin", ""},
+		{`{"model_type":"new","architectures":["New"],"auto_map":{}}`, "model.bin", ""},
+		{`{"model_type":"new","architectures":["New"],"transformers_weights":"pytorch_model.safetensors"}`, "pytorch_model.safetensors", ""},
 		{"{}", "weights.safetensors", ""},
 		{`{"model_type":"whisper","n_mels":80}`, "weights.safetensors", ""}, // of mlx-examples
 		{`{"model_type":"new","architectures":["New"],"auto_map":{}}`, "weights.safetensors", ""},
@@ -288,6 +291,42 @@ func TestNamesOfLibraries(t *testing.T) {
 		}
 		require.Len(t, found, 1, c)
 		require.Contains(t, found[0], `missing: "`+c.want+`" is missing, which the libraries open; the directory has "`+c.name+`"`)
+	}
+}
+
+// TestWeightsOfAnyName: a language model beside a config of transformers has a name that transformers opens, unless its name, its
+// config or the files beside it are those of another program.
+func TestWeightsOfAnyName(t *testing.T) {
+	const transformers = `{"model_type":"new","architectures":["New"]}`
+	with := func(field string) string { return strings.TrimSuffix(transformers, "}") + "," + field + "}" }
+	for _, c := range []struct {
+		config, name, beside string
+		finds                bool
+	}{
+		{transformers, "weights.safetensors", "", true},
+		{transformers, "llama.fp16.safetensors", "", true},
+		{transformers, "weights.safetensors", "README.md", true},
+		{transformers, "consolidated.safetensors", "", false},
+		{transformers, "model-rank-0-part-0.safetensors", "", false},
+		{transformers, "weights.safetensors", "other.safetensors", false},
+		{transformers, "weights.safetensors", "model.gguf", false},
+		{transformers, "gptq_model-4bit-128g.safetensors", "quantize_config.json", false},
+		{with(`"transformers_weights":"weights.safetensors"`), "weights.safetensors", "", false},
+		{with(`"quantization":{"bits":4}`), "model-4bit.safetensors", "", false},
+		{with(`"quantization_config":{"quant_method":"exl2"}`), "output.safetensors", "", false},
+		{with(`"auto_map":{}`), "weights.safetensors", "", false},
+		{`{"model_type":"whisper","n_mels":80}`, "weights.safetensors", "", false}, // of mlx-examples
+		{"{}", "weights.safetensors", "", false},
+	} {
+		model := map[string]string{"config.json": c.config, c.name: weightsOf(t, "model.embed_tokens.weight")}
+		switch {
+		case strings.HasSuffix(c.beside, ".safetensors"):
+			model[c.beside] = weightsOf(t, "x")
+		case c.beside != "":
+			model[c.beside] = "{}"
+		}
+		want := `missing: "model.safetensors" is missing, which the libraries open; the directory has "` + c.name + `"`
+		require.Equal(t, c.finds, slices.Contains(check(t, files(model)), want), "%+v: %v", c, check(t, files(model)))
 	}
 }
 

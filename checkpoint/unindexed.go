@@ -39,10 +39,8 @@ func (d *directory) judgeUnindexed(s *set, rest [][]string) error {
 		return err
 	}
 	main := rest[first][0]
-	if n := len(rest[first]); s.index == "" && n > 1 {
+	if n := len(rest[first]); n > 1 && s.index == "" { // judgeNames judges the name of a single shard
 		d.note(NoIndex, "", fmt.Sprintf("the %d shards from %s on have no index: some readers find no model", n, quoted(d.at(main))), d.at(main))
-	} else if s.index == "" && main != s.single && !d.has(adapterConfigFile) { // judgeAdapter judges the names of adapters
-		d.note(NoIndex, "", fmt.Sprintf("the shard %s has no index: some readers find no model", quoted(d.at(main))), d.at(main))
 	}
 	for i, files := range rest {
 		if i == first {

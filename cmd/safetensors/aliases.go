@@ -35,22 +35,31 @@ func aliasesOf(src *source.Checkpoint) map[string]string {
 	return aliases
 }
 
-// checkAliases returns an error if two of several sources that were opened as one have the same alias: it would stand for two
-// tensors. A tensor that one source stores under the name of an alias in another takes the place of the alias.
-func checkAliases(src *source.Checkpoint) error {
+// checkAliases returns an error if one of these names is an alias in two of several sources that were opened as one: it would
+// stand for two tensors.
+func checkAliases(src *source.Checkpoint, names []string) error {
 	first := make(map[string]*source.Checkpoint) // the source that has the alias
 	stored := make(map[string]string)
+	selected := setOf(names)
 	for _, part := range src.Sources() {
 		aliases := aliasesOf(part)
 		for _, alias := range slices.Sorted(maps.Keys(aliases)) {
-			name := aliases[alias]
-			if other := first[alias]; other != nil {
-				return fmt.Errorf("%q is another name of %q in %s, and of %q in %s", alias, stored[alias], storage.Shown(other.Name), name, storage.Shown(part.Name))
+			name, other := aliases[alias], first[alias]
+			if other != nil && selected[alias] {
+				return fmt.Errorf("%q is another name of %q in %s, and of %q in %s; --except %s leaves it out", alias, stored[alias], storage.Shown(other.Name), name, storage.Shown(part.Name), term.Word(alias))
 			}
 			first[alias], stored[alias] = part, name
 		}
 	}
 	return nil
+}
+
+// storedAs returns the name under which a source with these aliases stores the tensor of this name.
+func storedAs(name string, aliases map[string]string) string {
+	if stored, is := aliases[name]; is {
+		return stored
+	}
+	return name
 }
 
 // tieAliases returns the aliases of a copy of the selected names, renamed[i] being the new name of
@@ -209,21 +218,27 @@ func namedLike(src, other *source.Checkpoint) (*source.Checkpoint, error) {
 	maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
 	all := *withNames(src, ofSrc, wanted)
 	all.Tensors, all.Order = maps.Clone(all.Tensors), slices.Clone(all.Order)
+	alike := make(map[[2]string]bool) // by the names under which src stores two tensors
 	for alias, stored := range ofOther {
 		one, hasOne := all.Tensors[alias]
 		two, hasTwo := all.Tensors[stored]
 		if !hasOne || !hasTwo {
 			continue
 		}
-		same, err := merge.Equal(one, two)
-		if err != nil {
-			return nil, ofTensor(alias, err)
+		pair := [2]string{storedAs(alias, ofSrc), storedAs(stored, ofSrc)}
+		same, known := alike[pair]
+		if !known {
+			var err error
+			if same, err = merge.Equal(one, two); err != nil {
+				return nil, ofTensor(alias, err)
+			}
+			alike[pair] = same
 		}
 		if same {
 			delete(all.Tensors, alias)
-			all.Order = slices.DeleteFunc(all.Order, func(name string) bool { return name == alias })
 		}
 	}
+	all.Order = slices.DeleteFunc(all.Order, func(name string) bool { _, kept := all.Tensors[name]; return !kept })
 	return &all, nil
 }
 
@@ -287,7 +302,7 @@ func commonAliases(a, b *source.Checkpoint, selection pattern.Selection) []strin
 // compareAliases prepares two sources for the comparison of the selected names, some of which may be
 // aliases in both. If an alias is selected, but the tensor for which it stands in one of them is not,
 // compareAliases adds the tensors to both sources under that name, and notes which tensors they are. It does the same if the
-// alias stands for tensors that are not compared under another name.
+// alias stands for different tensors in the two sources, and no other selected name compares these two.
 // It leaves out the other aliases from the names that it returns: their tensors are compared anyway.
 func (c *command) compareAliases(selected []string, a, b *source.Checkpoint) []string {
 	ofA, ofB := aliasesOf(a), aliasesOf(b)
@@ -296,20 +311,17 @@ func (c *command) compareAliases(selected []string, a, b *source.Checkpoint) []s
 	for _, name := range selected {
 		all[name] = true
 	}
-	storedAs := func(name string, aliases map[string]string) string {
-		if stored, is := aliases[name]; is {
-			return stored
-		}
-		return name
-	}
+	pairs := make(map[[2]string]bool) // tensors of A and of B that aliases compare
 	for _, name := range selected {
 		storedA, inA := ofA[name]
 		storedB, inB := ofB[name]
-		compared := all[storedA] && storedAs(storedA, ofB) == storedB || all[storedB] && storedAs(storedB, ofA) == storedA
+		pair := [2]string{storedA, storedB}
+		compared := pairs[pair] || all[storedA] && storedAs(storedA, ofB) == storedB || all[storedB] && storedAs(storedB, ofA) == storedA
 		switch {
 		case !inA || !inB:
 			names = append(names, name)
 		case !compared:
+			pairs[pair] = true
 			a.Tensors[name], b.Tensors[name] = a.Tensors[storedA], b.Tensors[storedB]
 			names, byAlias = append(names, name), append(byAlias, name)
 		}

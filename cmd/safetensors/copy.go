@@ -217,10 +217,7 @@ func (c *command) openCopy(names []string, f *copyFlags) (*copyJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w *copyJob
-	if err = checkAliases(src); err == nil {
-		w, err = jobOf(src, f)
-	}
+	w, err := jobOf(src, f)
 	if err != nil {
 		src.Close()
 	}

@@ -186,6 +186,11 @@ func (w *copyJob) choose() (err error) {
 	if err = refusedError(w.src, w.names); err != nil {
 		return err
 	}
+	if !w.withoutMeta {
+		if err = checkAliases(w.src, w.names); err != nil {
+			return err
+		}
+	}
 	w.renamed, err = pattern.RenameAll(w.names, w.renaming)
 	return err
 }

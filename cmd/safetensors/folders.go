@@ -34,7 +34,11 @@ func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
 	file, whole := w.wholeFile()
+	shard, numbered := variant.ParseShard(path.Base(file.Name))
 	switch {
+	case whole && w.src.Layout != nil && numbered && shard.IsOnly(): // without an index, libraries do not open a shard
+		name := variant.FileName(shard.Stem, shard.Variant, format.Safetensors.Endings[0])
+		set.Shards = map[string]dest.Shard{name: unchangedShard(file)}
 	case whole && w.src.Layout == nil:
 		set.Shards = map[string]dest.Shard{stemOf(w.src) + format.Safetensors.Endings[0]: unchangedShard(file)}
 	case w.maxShardSize != "" || w.src.Layout == nil:

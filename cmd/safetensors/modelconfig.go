@@ -77,14 +77,16 @@ func (w *copyJob) newConfig(text []byte) (_ []byte, err error) {
 // dtypeOf matches a dtype in a config, or in a config within it.
 var dtypeOf = lazyregexp.New(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 
-// convertNames sets the dtypes in a config to the dtypes to which the tensors were converted. A DTYPE of
-// --dtype without FROM= also replaces the dtypes that no tensor has. Otherwise transformers would convert the tensors when it loads the model.
+// convertNames sets the dtypes in a config to the dtypes to which the tensors were converted, because transformers converts
+// the tensors to the dtypes of the config when it loads the model. For that reason, a DTYPE of --dtype without FROM= also
+// replaces dtypes that no tensor has.
 func (w *copyJob) convertNames(text []byte) []byte {
+	codes := len(w.layouts) > 0 && w.plain == 0 // of quantised tensors, for which the dtype is that of the computation
 	return dtypeOf().ReplaceAllFunc(text, func(found []byte) []byte {
 		parts := dtypeOf().FindSubmatch(found)
 		from := dtypeNames[string(parts[2])]
 		d := w.dtypes[from]
-		if w.stored[from] == 0 && !w.converted[from] {
+		if w.stored[from] == 0 && !w.converted[from] && !codes {
 			d = w.conversions[from]
 		}
 		to, ok := torchtype.OfLoaded(d.String())

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -90,20 +91,21 @@ func openEach(name string, models []string, open func(name string) (*source.Chec
 	return source.Several(name, models, opened), nil
 }
 
-// noteVariants notes the models of a folder of which only a variant is there, if other models have default files: without a
-// variant, diffusers opens only the latter. It does so if no variant is selected. sources has the models, in their order.
+// noteVariants notes which models of a folder have only files of a variant, if other models have default files: without a
+// variant, diffusers opens only the latter. It notes nothing if a variant is selected. sources has the models, in their order.
 func (c *command) noteVariants(name string, models []string, sources []*source.Checkpoint) {
-	of, only := "", []string(nil)
+	only := make(map[string][]string) // models by their variants
 	for i, src := range sources {
-		if _, v := src.VariantFile(); v != "" && (of == "" || v == of) {
-			of, only = v, append(only, models[i])
-		}
+		_, of := src.VariantFile()
+		only[of] = append(only[of], models[i])
 	}
-	isDefault := func(src *source.Checkpoint) bool { file, _ := src.VariantFile(); return file == "" }
-	if c.opener.Variant != "" || len(only) == 0 || !slices.ContainsFunc(sources, isDefault) {
+	if c.opener.Variant != "" || len(only[""]) == 0 {
 		return
 	}
-	c.opener.Note(fmt.Sprintf("%s: %s %s only files of the variant %q, and these are read", storage.Shown(name), variant.List(only, 5, term.Name), term.Either(len(only), "has", "have"), of))
+	delete(only, "")
+	for _, of := range slices.Sorted(maps.Keys(only)) {
+		c.opener.Note(fmt.Sprintf("%s: %s %s only files of the variant %q", storage.Shown(name), variant.List(only[of], 5, term.Name), term.Either(len(only[of]), "has", "have"), of))
+	}
 }
 
 // noteDefaults notes the models of a folder that lack the variant of --variant, as Opener.IgnoresVariant reports them.

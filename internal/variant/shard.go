@@ -27,6 +27,12 @@ type Shard struct {
 	late bool // whether the variant follows the count, as in older checkpoints
 }
 
+// IsOnly reports whether the shard is number 1 of 1.
+func (s Shard) IsOnly() bool {
+	n, err := strconv.Atoi(s.Count)
+	return err == nil && n == 1
+}
+
 // ParseShard splits the name of a shard. It returns false for any other name.
 func ParseShard(name string) (s Shard, ok bool) {
 	s.Ending = path.Ext(name)

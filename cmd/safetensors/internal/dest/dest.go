@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
@@ -96,8 +95,8 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 			return nil, usage("cannot write to hf:// URLs: write a folder, which hf upload puts on the hub: hf upload %s FOLDER", cmp.Or(repo, "OWNER/NAME"))
 		}
 		return nil, usage("cannot write to %s:// URLs, only to files, folders and buckets (s3://, gs://, azblob://)", scheme)
-	case f != nil && f.Write == nil && slices.Contains(f.Endings, ".distcp"):
-		return nil, usage("%ss cannot be written; --ranks N writes a folder that the ranks of a PyTorch job load", f.Name)
+	case f != nil && f.Write == nil && f.Instead != "":
+		return nil, usage("%ss cannot be written; %s", f.Name, f.Instead)
 	case f != nil && f.Write == nil:
 		return nil, usage("%ss cannot be written, only %s files, and folders", f.Name, format.Written())
 	case maxBytes > 0 && (f != nil || name == "-"):

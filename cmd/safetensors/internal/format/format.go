@@ -44,6 +44,9 @@ type Format struct {
 
 	// NoMetadata reports whether the format cannot hold metadata.
 	NoMetadata bool
+
+	// Instead is advice for a destination in this format, if it is not written and something similar is.
+	Instead string
 }
 
 // A Contents holds the tensors and the metadata of a file. Refused maps the name of each entry that
@@ -117,7 +120,7 @@ var Table = []*Format{
 	{Name: "raw data file", Endings: []string{".dat", ".data", ".raw", ".weights"}},
 	{Name: "TensorFlow file", Endings: []string{".tflite", ".pb"}},
 	{Name: "Parquet file", Endings: []string{".parquet"}},
-	{Name: "distributed checkpoint", Endings: []string{".distcp"}},
+	{Name: "distributed checkpoint", Endings: []string{".distcp"}, Instead: "--ranks N writes a folder that the ranks of a PyTorch job load"},
 	{Name: "exported program", Endings: []string{".pt2", ".pte"}},
 	{Name: "Keras or NeMo archive", Endings: []string{".keras", ".nemo"}},
 	{Name: "signature", Endings: []string{".sig"}},
