@@ -33,7 +33,7 @@ a folder is refused unread, as is a folder that cannot be listed. The exit code 
 file is refused.
 
 --part K/N checks part K of the files. The lines of all N parts together are those of a
-whole check. Findings about the folder as a whole are printed only without --part.
+whole check, without the findings about the folder as a whole.
 
 After its files, a folder has findings: something is missing, or two programs that open
 the folder could see different models. A finding is about copies of a tensor that differ,

@@ -34,15 +34,16 @@ Tensors are dequantised, then selected by --only and --except, then renamed, the
 converted, then quantised. The other names of a tied tensor, which the metadata of a file
 lists, are selected and renamed like tensors; --without-meta loses them, and so does
 --quantize if it makes codes of the tensor. The codes, scales and zero points of quantised
-tensors keep their dtypes. If dtypes change, SRC has a config.json and DST is a
-folder, DST gets a config.json that fits the new tensors: their dtypes, and the new
-quantization_config or none. Other files are copied by --with-files only. SCHEME is
-fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
+tensors keep their dtypes. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
+
+A copy in a folder whose dtypes have changed gets a config.json that fits them, if SRC has
+one: with the new dtypes, and with the new quantization_config or none. Other files are
+copied by --with-files only.
 
 --part K/N writes one of N parts of the shards. N machines run the same command, each with
 its own K, in any order; a part that was killed can be run again. The run that finds all
-shards present writes the index. With --part, exit code 3
-means that another try would not help.
+shards present writes the index. With --part, exit code 3 means that another try would not
+help.
 
 --json prints one line about what was written:
   {"file": DST, "total": {"tensors", "parameters", "bytes"},

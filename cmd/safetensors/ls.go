@@ -27,8 +27,8 @@ Only headers are read, so the size of a model does not matter.
    "tensors": [{"name", "dtype", "shape", "parameters", "bytes"}, ...],
    "dtypes": [{"dtype", "tensors", "parameters", "bytes"}, ...],
    "total": {"tensors", "parameters", "bytes"},
-   "quantised": [{"layout", "tensors", "parameters"}, ...]}: present if tensors are
-   quantised, it counts the tensors and parameters that these stand for
+   "quantised": [{"layout", "tensors", "parameters"}, ...]}: the tensors and
+   parameters that quantised tensors stand for; present if there are any
 `+sources, `
 safetensors ls model.safetensors
 safetensors ls --tree --depth 2 hf://mistralai/Mistral-7B-v0.3

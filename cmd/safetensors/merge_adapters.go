@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/modelconfig"
 	"github.com/gosafetensors/safetensors/internal/tensorname"
 )
@@ -30,7 +31,7 @@ func (w *copyJob) addAdapters(adapters []*source.Checkpoint) (map[string]safeten
 		stored[tied.Name(name)] = append(stored[tied.Name(name)], name)
 	}
 	for _, adapter := range adapters {
-		got, err := addAdapter(once, adapter, tied)
+		got, err := addAdapter(w.src.Name, once, adapter, tied)
 		if err == nil {
 			err = w.checkTying(got.Untied, adapter, tied)
 		}
@@ -84,7 +85,8 @@ func (w *copyJob) tying(adapters []*source.Checkpoint) (merge.Tying, error) {
 	return tied, nil
 }
 
-func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoint, tied merge.Tying) (*merge.Adapted, error) {
+// addAdapter merges an adapter into the tensors of the base with this name.
+func addAdapter(base string, tensors map[string]safetensors.Tensor, adapter *source.Checkpoint, tied merge.Tying) (*merge.Adapted, error) {
 	if dialect := merge.Dialect(adapter.Order); dialect != "" {
 		return nil, fmt.Errorf("it is a LoRA of %s; only adapters of peft can be merged", dialect)
 	}
@@ -96,6 +98,11 @@ func addAdapter(tensors map[string]safetensors.Tensor, adapter *source.Checkpoin
 		return nil, err
 	}
 	got, err := tied.LoRA(tensors, adapter.Tensors, config)
+	var missing *merge.MissingError
+	if errors.As(err, &missing) && missing.Saved != "" {
+		err = fmt.Errorf(`%w. The adapter has a module to save that the base lacks. To add it to a copy: cp %s module.safetensors --only %s --rename 's/^base_model\.model\.//', then cp %s module.safetensors COPY; copy config.json to COPY, too, and merge COPY`,
+			err, storage.Word(adapter.Name), term.Word("base_model.model."+missing.Saved), storage.Word(base))
+	}
 	if err == nil && got.Changed == 0 {
 		err = errors.New("the adapter has no tensors")
 	}

@@ -116,7 +116,7 @@ func (c *config) addModules(r *Adapted, adapter checkpoint, tied Tying) (err err
 		before, twice := changed[p.target]
 		switch {
 		case w.DType() == 0:
-			return &MissingError{Name: p.target, text: fmt.Sprintf("adapter tensor %q: the base has no tensor %q%s", name, p.target, cmp.Or(tiedHint(all, p.target), fewerLayers(all, p.target), storedAs(all, p.target), near(all, p.target)))}
+			return c.missing(all, p)
 		case p.letter != 0 && !t.DType().IsFloat():
 			return fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
 		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
@@ -152,6 +152,17 @@ func (c *config) addModules(r *Adapted, adapter checkpoint, tied Tying) (err err
 		r.Changed++
 	}
 	return nil
+}
+
+// missing returns the error for a part whose target the base lacks.
+func (c *config) missing(base checkpoint, p part) error {
+	err := &MissingError{Name: p.target}
+	hint := cmp.Or(tiedHint(base, p.target), fewerLayers(base, p.target), storedAs(base, p.target), near(base, p.target))
+	if hint == "" && p.whole() {
+		err.Saved = c.savedModule(p.target)
+	}
+	err.text = fmt.Sprintf("adapter tensor %q: the base has no tensor %q%s", p.name, p.target, hint)
+	return err
 }
 
 // A part describes the purpose of a tensor in an adapter.
@@ -365,10 +376,11 @@ func product(w, left, right safetensors.Tensor, scale float32) (safetensors.Tens
 	})
 }
 
-// A MissingError reports that the base lacks the tensor Name, which an adapter changes.
+// A MissingError reports that the base lacks the tensor Name, which an adapter changes. Saved is the module to save that has
+// the tensor, if the base probably has no such module, and otherwise "".
 type MissingError struct {
-	Name string
-	text string
+	Name, Saved string
+	text        string
 }
 
 func (e *MissingError) Error() string { return e.text }

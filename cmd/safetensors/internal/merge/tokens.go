@@ -41,6 +41,21 @@ func withoutCopies(base, adapter checkpoint) (checkpoint, error) {
 			delete(rest, name)
 		}
 	}
+	for name, bias := range rest { // the bias of a tied head in BERT has two names, and the base stores one
+		p := partOf(name)
+		plain, is := strings.CutSuffix(name, ".decoder.bias")
+		one, found := rest[plain+".bias"]
+		if !is || !found || !p.whole() || base[p.target].DType() != 0 {
+			continue
+		}
+		same, err := Equal(bias, one)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			delete(rest, name)
+		}
+	}
 	for name, head := range rest {
 		if p := partOf(name); !tensorname.IsHead(p.target) || base[p.target].DType() != 0 {
 			continue
@@ -52,10 +67,12 @@ func withoutCopies(base, adapter checkpoint) (checkpoint, error) {
 	return rest, nil
 }
 
-// dropTied removes a head from an adapter if whole embeddings in the adapter are the same.
+// dropTied removes a head, or its trainable tokens, from an adapter that has the same for embeddings.
 func dropTied(adapter checkpoint, name string, head safetensors.Tensor) error {
+	letter := partOf(name).letter
 	for other, t := range adapter {
-		if p := partOf(other); p.letter != 0 || !tensorname.IsEmbedding(p.target) {
+		p := partOf(other)
+		if p.letter != letter || letter != 0 && letter != 't' || !tensorname.IsEmbedding(p.target) {
 			continue
 		}
 		same, err := Equal(head, t)
@@ -98,6 +115,16 @@ func (c *config) saves(module string) bool {
 	var ends []string
 	_ = json.Unmarshal(c.Saved, &ends) // without a list, there are no modules to save
 	return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(module, end) })
+}
+
+// savedModule returns the name of the module to save that has a tensor, or "".
+func (c *config) savedModule(tensor string) string {
+	for i, char := range tensor {
+		if char == '.' && c.saves(tensor[:i]) {
+			return tensor[:i]
+		}
+	}
+	return ""
 }
 
 // hasHead reports whether a base stores a head next to an embedding.

@@ -142,3 +142,52 @@ func TestLoRACopies(t *testing.T) {
 		}
 	}
 }
+
+// TestLoRATiedTokens: peft stores the trainable tokens of embeddings, and their weights before the training, also under the
+// name of a head that is tied to them.
+func TestLoRATiedTokens(t *testing.T) {
+	const ofHead = "base_model.model.lm_head.token_adapter."
+	adapter := checkpoint{
+		tokenAdapter + "base_layer.weight": matrix(1, 2, 0), tokenAdapter + "trainable_tokens_delta": matrix(5),
+		ofHead + "base_layer.weight": matrix(1, 2, 0), ofHead + "trainable_tokens_delta": matrix(5),
+	}
+	config := []byte(`{"trainable_token_indices":[2]}`)
+	got, err := Tying{head: embedding}.LoRA(checkpoint{embedding: matrix(1, 2)}, adapter, config)
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 2, 5}, firstColumn(t, got.Tensors[embedding]))
+
+	adapter[ofHead+"trainable_tokens_delta"] = matrix(6)
+	_, err = Tying{head: embedding}.LoRA(checkpoint{embedding: matrix(1, 2)}, adapter, config)
+	require.Error(t, err, "the head has other tokens")
+}
+
+// TestLoRABiasOfDecoder: BERT stores the bias of its tied head under one name, and peft under two.
+func TestLoRABiasOfDecoder(t *testing.T) {
+	const bias, at = "cls.predictions.bias", "base_model.model."
+	config := []byte(`{"modules_to_save":["cls"]}`)
+	adapter := checkpoint{at + bias: matrix(5, 6), at + "cls.predictions.decoder.bias": matrix(5, 6)}
+	got, err := LoRA(checkpoint{bias: matrix(1, 2)}, adapter, config)
+	require.NoError(t, err)
+	require.Equal(t, []float64{5, 6}, firstColumn(t, got.Tensors[bias]))
+	require.Len(t, got.Tensors, 1)
+
+	adapter[at+"cls.predictions.decoder.bias"] = matrix(5, 7)
+	_, err = LoRA(checkpoint{bias: matrix(1, 2)}, adapter, config)
+	require.ErrorContains(t, err, `the base has no tensor "cls.predictions.decoder.bias"`)
+}
+
+// TestLoRASavedModule: the error for a module to save that the base lacks names the module.
+func TestLoRASavedModule(t *testing.T) {
+	for _, c := range []struct{ tensor, saved, want string }{
+		{"score.weight", `["classifier","score"]`, "score"},
+		{"classifier.out_proj.bias", `["classifier"]`, "classifier"},
+		{"classifier.out_proj.bias", `["out_proj"]`, "classifier.out_proj"},
+		{"score.weight", `["classifier"]`, ""},
+		{"score.weight", `null`, ""},
+	} {
+		var missing *MissingError
+		_, err := LoRA(checkpoint{embedding: matrix(1, 2)}, checkpoint{"base_model.model." + c.tensor: matrix(3)}, []byte(`{"modules_to_save":`+c.saved+`}`))
+		require.ErrorAs(t, err, &missing)
+		require.Equal(t, c.want, missing.Saved, c)
+	}
+}
