@@ -140,6 +140,11 @@ func (w *copyJob) noteOtherDTypes(note func(text string)) {
 			note(fmt.Sprintf("%s stayed %v%s; --dtype %v=%v converts %s, too", term.Plural(n, "tensor"), d, config, d, to, term.Either(n, "it", "them")))
 		}
 	}
+	for _, d := range slices.SortedFunc(maps.Keys(w.dtypes), byName) {
+		if became := w.dtypes[d]; config != "" && d != w.plain && became != to && became.IsFloat() && became.Bits() >= to.Bits() {
+			note(fmt.Sprintf("%s became %v%s, in which libraries load them; --dtype %v=%v avoids that", term.Plural(w.stored[d], "tensor"), became, config, d, to))
+		}
+	}
 }
 
 // noteUnconverted notes the dtypes that --dtype names and no tensor has, and the narrow floats that a DTYPE without
@@ -218,6 +223,9 @@ func (w *copyJob) withDType(err error) error {
 			return fmt.Errorf("%w, to which --dtype converts tensors; leave the flag out, or write --dtype f32", err)
 		}
 	}
+	if w.quantize != "" {
+		return fmt.Errorf("%w, which --quantize writes: leave the flag out, or write a .safetensors file", err)
+	}
 	if codes, unread := hasCodes(w.src, w.src.Order); unread == nil && codes && w.plain == 0 {
 		return fmt.Errorf("%w; --dequantize f32 --dtype f32 writes the numbers of quantised tensors", err)
 	}
@@ -252,6 +260,7 @@ func (w *copyJob) notes(note func(text string)) {
 	w.noteEmbeddings(note)
 	w.noteUnconverted(note)
 	w.noteOtherDTypes(note)
+	w.noteConfigDType(note)
 	w.noteReaders(note)
 	w.noteApart(note)
 	if w.kept > 0 {

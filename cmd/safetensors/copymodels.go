@@ -45,6 +45,9 @@ func (c *command) copyModels(names []string, name string, f *copyFlags) (*copied
 	if err := m.choose(); err != nil {
 		return nil, err
 	}
+	if err := m.checkQuantised(); err != nil {
+		return nil, err
+	}
 	folder, ok := dst.(dest.Shared)
 	if !ok {
 		return m.writeOne()
@@ -102,7 +105,7 @@ func (m *modelsCopy) open() error {
 		flags := *m.f
 		if dir != "." && slices.Contains(m.dirs, ".") {
 			flags.targets = nil
-			flags.dequantize, flags.quantize, flags.plain, flags.tie = "", "", 0, false
+			flags.dequantize, flags.quantize, flags.plain = "", "", 0
 		}
 		job, err := m.c.openCopy([]string{source.ModelAt(m.src, dir)}, &flags)
 		if err != nil {
@@ -134,6 +137,22 @@ func (m *modelsCopy) open() error {
 	}
 	m.c.noteVariants(m.src, m.dirs, opened)
 	return nil
+}
+
+// checkQuantised returns an error if --quantize or --dequantize applies to the model of the folder itself, and none of the
+// tensors of that model are selected.
+func (m *modelsCopy) checkQuantised() error {
+	flag := ""
+	switch {
+	case m.f.quantize != "":
+		flag = "--quantize"
+	case m.f.plain != 0:
+		flag = "--dequantize"
+	}
+	if flag == "" || !slices.Contains(m.dirs, ".") || len(m.models) == 0 || m.models[0].dir == "." {
+		return nil
+	}
+	return usage("%s applies to the model of the folder itself, and none of its tensors are selected", flag)
 }
 
 // of returns an error about the model in dir, with the name of this folder.

@@ -44,7 +44,8 @@ Without --lora, all models must have the same tensors, of the same shapes. METHO
 
 Numbers are computed in float32, or in float64 for a tensor that is F64 in the first
 model, in bounded memory. Each result is rounded to the dtype that its tensor has in the
-first model, or to --dtype. It is rounded once; with several --lora, after each adapter.
+first model, or to --dtype. It is rounded once. With several --lora and without
+--dtype, it is rounded after each adapter.
 DST has the metadata, the shards and the config.json that cp would make of the first
 model; --with-files copies the files of that model.
 

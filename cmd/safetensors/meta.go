@@ -74,7 +74,10 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 		return err
 	}
 	if inPlace {
-		return inPlaceError(c.replaceMeta(src, metadata))
+		if err := c.replaceMeta(src, metadata); err != nil || !c.json {
+			return inPlaceError(err)
+		}
+		return c.print(metadata, func() {})
 	}
 	if len(pairs)+len(remove) > 0 {
 		advice := "--in-place changes " + storage.Shown(name)

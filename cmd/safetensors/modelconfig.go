@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/lazyregexp"
@@ -79,7 +81,7 @@ var dtypeOf = lazyregexp.New(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 
 // convertNames sets the dtypes in a config to the dtypes to which the tensors were converted, because transformers converts
 // the tensors to the dtypes of the config when it loads the model. For that reason, a DTYPE of --dtype without FROM= also
-// replaces dtypes that no tensor has.
+// replaces dtypes that no tensor has, and a dtype stays if the new one would round other tensors of the copy.
 func (w *copyJob) convertNames(text []byte) []byte {
 	codes := len(w.layouts) > 0 && w.plain == 0 // of quantised tensors, for which the dtype is that of the computation
 	return dtypeOf().ReplaceAllFunc(text, func(found []byte) []byte {
@@ -90,11 +92,43 @@ func (w *copyJob) convertNames(text []byte) []byte {
 			d = w.conversions[from]
 		}
 		to, ok := torchtype.OfLoaded(d.String())
-		if !ok {
+		if !ok || w.plain == 0 && len(w.layouts) == 0 && w.rounds(d) && !w.rounds(from) {
 			return found
 		}
 		return slices.Concat(parts[1], []byte(to.Name), []byte{'"'})
 	})
+}
+
+// noteConfigDType notes that the config.json that a copy takes over has a dtype that no tensor of the copy has, and that has
+// not all of their numbers. The dtype may be that of a variant that was not copied.
+func (w *copyJob) noteConfigDType(note func(text string)) {
+	if w.config != nil || !slices.Contains(w.side, "config.json") {
+		return
+	}
+	text, err := w.src.Folder.ReadFile("config.json") // the copy has read it, so that there is no new error
+	found := dtypeOf().FindSubmatch(text)
+	if err != nil || found == nil {
+		return
+	}
+	d := dtypeNames[string(found[2])]
+	has := slices.ContainsFunc(slices.Collect(maps.Values(w.tensors)), func(t safetensors.Tensor) bool { return t.DType() == d })
+	if d.Bits() >= 16 && !has && w.rounds(d) {
+		note(fmt.Sprintf("config.json says dtype %s, which no tensor of the copy has: libraries that load the copy in that dtype round its numbers; --dtype sets both", found[2]))
+	}
+}
+
+// rounds reports whether some tensors of the copy have numbers that a dtype does not have, so that libraries round them when
+// they load the model in that dtype.
+func (w *copyJob) rounds(to safetensors.DType) bool {
+	for _, t := range w.tensors {
+		switch d := t.DType(); d {
+		case safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64:
+			if d != to && d.Bits() >= to.Bits() { // BF16 and F16 are equally wide, and each has numbers that the other has not
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // withMembers returns a JSON object with the members of another object added at its end, in lines

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,7 +121,14 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		AtOnce:     4,
 		Unchanged:  func() error { return permanentLocal(w.unchanged()) },
 		Free:       func() error { return w.partFree(dst) },
-		CopyFiles:  func() error { return w.copyFiles(dst) },
+		Vacant: func(files map[string]dest.Stored) error {
+			set := &dest.Set{Shards: make(map[string]dest.Shard), Index: index, Variant: c.variantOf(w.src)}
+			for name := range shards {
+				set.Shards[name] = dest.Shard{}
+			}
+			return c.vacant(w, copyTarget{name: name, folder: dst, shards: dst}, files, set)
+		},
+		CopyFiles: func() error { return w.copyFiles(dst) },
 		Begin: func(size int64) {
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))
 		},
@@ -142,6 +150,21 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		Part string `json:"part"`
 		*parts.Result
 	}{name, w.part.String(), result}, func() {})
+}
+
+// vacant returns an error if a reader of the folder to, which has these files, would open another checkpoint instead of set.
+func (c *command) vacant(w *copyJob, to copyTarget, files map[string]dest.Stored, set *dest.Set) error {
+	err := dest.CheckDistributed(to.shards, files, slices.Collect(maps.Keys(set.Shards)))
+	if _, listed := files[pipelineFile]; listed && err == nil {
+		err = c.notPipeline(to)
+	}
+	if _, found := files["config.json"]; err == nil && (found || slices.Contains(w.side, "config.json")) {
+		err = w.checkLibrary(set, to.shards)
+	}
+	if err != nil && !storage.IsFault(err) { // another try would find the same files
+		err = parts.Refuse(err)
+	}
+	return err
 }
 
 // partFree is sideFilesFree for a part. A file that another part of the same job has written has the same content, so

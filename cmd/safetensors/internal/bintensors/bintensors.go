@@ -151,7 +151,8 @@ func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 // headerOf returns the header for tensors, sorted as Write describes.
 func headerOf(tensors map[string]safetensors.Tensor, metadata map[string]string) (*safetensors.Header, error) {
 	h := &safetensors.Header{Metadata: metadata}
-	for name, tensor := range tensors {
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		tensor := tensors[name]
 		if number(tensor.DType()) < 0 {
 			return nil, fmt.Errorf("tensor %.200q: bintensors has no dtype for %v", name, tensor.DType())
 		}

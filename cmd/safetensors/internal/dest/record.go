@@ -113,7 +113,7 @@ func (s *Set) before(to Shared, there map[string]Stored) (files, stale, others [
 	if stale, err = before.stale(to); err != nil {
 		return nil, nil, nil, err
 	}
-	if err = checkDistributed(to, there, slices.AppendSeq(stale, maps.Keys(s.Shards))); err != nil {
+	if err = CheckDistributed(to, there, slices.AppendSeq(stale, maps.Keys(s.Shards))); err != nil {
 		return nil, nil, nil, err
 	}
 	s.resume(before, there)
@@ -122,10 +122,10 @@ func (s *Set) before(to Shared, there map[string]Stored) (files, stale, others [
 	return files, stale, others, err
 }
 
-// checkDistributed returns an error if a folder holds a checkpoint of torch.distributed.checkpoint: its .metadata, or
+// CheckDistributed returns an error if a folder holds a checkpoint of torch.distributed.checkpoint: its .metadata, or
 // safetensors files with the names of ranks, of which a reader takes all. It ignores files with the names in ours, and
 // shards of an index, because a model may also have shards with such names.
-func checkDistributed(to Shared, there map[string]Stored, ours []string) error {
+func CheckDistributed(to Shared, there map[string]Stored, ours []string) error {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if variant.IsMetadata(name) || variant.IsRank(name) && !slices.Contains(ours, name) {

@@ -235,6 +235,8 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 		replaced := ours || slices.Contains(earlier, name)
 		switch {
 		case !IsCheckpoint(name) || shard.There || !ours && s.beside(name):
+		case s.Variant != "" && !replaced && modelOf(name).variant == s.Variant:
+			return fmt.Errorf("%s stays, and among several files of the variant %q nobody would find the new ones: write to another folder", term.Name(to.PathOf(name)), s.Variant)
 		case !single && s.Index == "" && !s.byConfig && !replaced:
 			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones: write to another folder", term.Name(to.PathOf(name)))
 		case s.Force || exists != nil:
@@ -355,7 +357,7 @@ var safetensorsFiles = variant.Endings{".safetensors"}
 func free(to Shared, maxBytes int64) error {
 	files, err := to.Files("", false)
 	if err == nil {
-		err = checkDistributed(to, files, nil)
+		err = CheckDistributed(to, files, nil)
 	}
 	if err != nil {
 		return err

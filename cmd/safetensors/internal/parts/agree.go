@@ -59,6 +59,11 @@ func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 			return nil, j.occupied(name)
 		}
 	}
+	if j.Vacant != nil {
+		if err := j.Vacant(files); err != nil {
+			return nil, err
+		}
+	}
 	if err := j.Free(); err != nil {
 		return nil, err
 	}
