@@ -224,7 +224,7 @@ func (w *copyJob) withDType(err error) error {
 		}
 	}
 	if w.quantize != "" {
-		return fmt.Errorf("%w, which --quantize writes: leave the flag out, or write a .safetensors file", err)
+		return fmt.Errorf("%w; leave --quantize out, or write a .safetensors file", err)
 	}
 	if codes, unread := hasCodes(w.src, w.src.Order); unread == nil && codes && w.plain == 0 {
 		return fmt.Errorf("%w; --dequantize f32 --dtype f32 writes the numbers of quantised tensors", err)
