@@ -83,7 +83,7 @@ var dtypeOf = lazyregexp.New(`("(?:torch_)?dtype"\s*:\s*")(\w+)"`)
 // the tensors to the dtypes of the config when it loads the model. For that reason, a DTYPE of --dtype without FROM= also
 // replaces dtypes that no tensor has, and a dtype stays if the new one would round other tensors of the copy.
 func (w *copyJob) convertNames(text []byte) []byte {
-	codes := len(w.layouts) > 0 && w.plain == 0 // of quantised tensors, for which the dtype is that of the computation
+	codes := len(w.layouts) > 0 && w.plain == 0 // then the dtype in the config is the one in which programs compute
 	return dtypeOf().ReplaceAllFunc(text, func(found []byte) []byte {
 		parts := dtypeOf().FindSubmatch(found)
 		from := dtypeNames[string(parts[2])]
@@ -105,7 +105,7 @@ func (w *copyJob) noteConfigDType(note func(text string)) {
 	if w.config != nil || !slices.Contains(w.side, "config.json") {
 		return
 	}
-	text, err := w.src.Folder.ReadFile("config.json") // the copy has read it, so that there is no new error
+	text, err := w.src.Folder.ReadFile("config.json") // the copy has read this file before, so the call returns no new error
 	found := dtypeOf().FindSubmatch(text)
 	if err != nil || found == nil {
 		return
