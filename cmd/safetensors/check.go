@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/checkpoint"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/variant"
@@ -93,6 +95,9 @@ func (c *command) checkFolder(name string, refused map[string]bool) (found bool,
 	}
 	for _, f := range findings {
 		at := filepath.Join(dir, filepath.FromSlash(f.Files[0]))
+		if storage.IsURL(dir) {
+			at = source.Inside(name, f.Files[0])
+		}
 		if told := f.Rule == checkpoint.Unreadable || f.Files[0] == "."; told && (refused[at] || refused[name]) {
 			continue
 		}
@@ -112,7 +117,7 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 	c.keyOfSome(names)
 	for _, name := range names {
 		refused := make(map[string]bool)
-		for _, file := range filesOf(name) {
+		for _, file := range c.filesOf(name) {
 			if seen++; !part.Has(seen - 1) {
 				continue
 			}
@@ -156,14 +161,17 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 // indexes in it and below. If there are none, they are the folders below that contain a model in another format.
 // Otherwise, the only name is that of the source itself. As for checkpoint.Check, hidden folders and the files of macOS
 // do not count.
-func filesOf(name string) []string {
+func (c *command) filesOf(name string) []string {
 	var info fs.FileInfo
 	dir, err := localfile.Path(name)
+	if err == nil && storage.IsURL(dir) {
+		return c.filesAway(name)
+	}
 	if err == nil {
 		info, err = os.Stat(dir)
 	}
 	if err != nil || !info.IsDir() {
-		return []string{name} // a URL or -; or the name cannot be opened, and its verdict gives the reason
+		return []string{name} // it is -, or a file; or it cannot be opened, and its verdict gives the reason
 	}
 	var files, below, unreadable []string
 	dir = strings.TrimSuffix(dir, string(filepath.Separator)) + string(filepath.Separator) // follows a link to a folder
@@ -200,6 +208,50 @@ func filesOf(name string) []string {
 	files = append(files, unreadable...)
 	slices.Sort(files)
 	return slices.Compact(files)
+}
+
+// filesAway is filesOf for a URL. Each file costs requests, so that the files of a model are not opened one by one: the names are
+// those of the models in a folder, and of all files that opening these models may not read, such as variants.
+func (c *command) filesAway(name string) (all []string) {
+	models, err := c.opener.Models(name)
+	weights, listing := c.weightsBelow(name)
+	if err != nil || listing != nil || len(weights) == 0 {
+		return []string{name} // it is a file, or its verdict gives the reason
+	}
+	inFolders := make(map[string][]string)
+	for _, file := range weights {
+		if strings.HasSuffix(file, ".safetensors") {
+			dir := path.Dir(file)
+			inFolders[dir] = append(inFolders[dir], path.Base(file))
+		}
+	}
+	for _, dir := range models {
+		files := inFolders[dir]
+		if read, _ := (variant.Endings{".safetensors"}).Among(files); ofOneModel(read) {
+			all = append(all, source.ModelAt(name, dir))
+			inFolders[dir] = slices.DeleteFunc(files, func(file string) bool { return slices.Contains(read, file) })
+		}
+	}
+	for dir, files := range inFolders {
+		for _, file := range files {
+			all = append(all, source.Inside(name, path.Join(dir, file)))
+		}
+	}
+	if len(all) == 0 {
+		return []string{name}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// ofOneModel reports whether files in a folder are a single file, or shards of one model.
+func ofOneModel(files []string) bool {
+	for _, file := range files {
+		if _, numbered := variant.ParseShard(file); !numbered && len(files) > 1 || variant.Model(file) != variant.Model(files[0]) {
+			return false
+		}
+	}
+	return true
 }
 
 // looseFiles returns the files and indexes of torch.save in a folder that holds several, none of which has the usual name

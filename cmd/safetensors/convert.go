@@ -142,7 +142,7 @@ func (w *copyJob) noteOtherDTypes(note func(text string)) {
 	}
 	for _, d := range slices.SortedFunc(maps.Keys(w.dtypes), byName) {
 		if became := w.dtypes[d]; config != "" && d != w.plain && became != to && became.IsFloat() && became.Bits() >= to.Bits() {
-			note(fmt.Sprintf("%s became %v%s, in which libraries load them; --dtype %v=%v avoids that", term.Plural(w.stored[d], "tensor"), became, config, d, to))
+			note(fmt.Sprintf("%s became %v%s: libraries that load the copy in that dtype round them", term.Plural(w.stored[d], "tensor"), became, config))
 		}
 	}
 }

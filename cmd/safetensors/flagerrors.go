@@ -31,7 +31,7 @@ var otherFlags = map[string]string{
 var otherWays = map[string]string{
 	"cp dry-run": "; ls SRC lists what would be copied, also with --only and --except",
 	"cp n":       keepsFiles, "cp no-clobber": keepsFiles, "merge n": keepsFiles, "merge no-clobber": keepsFiles,
-	"cp a": copiesFiles, "cp archive": copiesFiles,
+	"cp a": copiesFiles, "cp archive": copiesFiles, "cp resume": goesOn, "cp resume-download": goesOn, "cp continue": goesOn,
 	"diff brief":   "; the exit code says whether they differ: diff A B >/dev/null",
 	"meta dry-run": "; nothing is written without --in-place", "meta n": "; nothing is written without --in-place",
 	"meta get": "; meta SRC prints all keys",
@@ -75,6 +75,7 @@ const (
 	keepsFiles  = "; nothing is replaced without --force"
 	copiesFiles = "; --with-files also copies the small files next to the weights"
 
+	goesOn        = "; the same command goes on where it ended"
 	comparesSums  = "; safetensors verify compares with sums"
 	writesPage    = "; --html PAGE writes a page, and > FILE redirects the text"
 	showsProgress = "; progress is shown without a flag"

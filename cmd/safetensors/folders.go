@@ -34,11 +34,7 @@ func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
 	file, whole := w.wholeFile()
-	shard, numbered := variant.ParseShard(path.Base(file.Name))
 	switch {
-	case whole && w.src.Layout != nil && numbered && shard.IsOnly(): // without an index, libraries do not open a shard
-		name := variant.FileName(shard.Stem, shard.Variant, format.Safetensors.Endings[0])
-		set.Shards = map[string]dest.Shard{name: unchangedShard(file)}
 	case whole && w.src.Layout == nil:
 		set.Shards = map[string]dest.Shard{stemOf(w.src) + format.Safetensors.Endings[0]: unchangedShard(file)}
 	case w.maxShardSize != "" || w.src.Layout == nil:
@@ -54,7 +50,21 @@ func (c *command) shardsOf(w *copyJob, dst dest.Shared) (*dest.Set, error) {
 	default:
 		w.deal(set)
 	}
+	if set.Index == "" && len(set.Shards) == 1 {
+		for name, shard := range set.Shards {
+			set.Shards = map[string]dest.Shard{withoutNumber(name): shard}
+		}
+	}
 	return set, nil
+}
+
+// withoutNumber returns the name of a single file for the name of a shard that is number 1 of 1: without an index, libraries do
+// not open a shard. It returns any other name unchanged.
+func withoutNumber(name string) string {
+	if shard, numbered := variant.ParseShard(path.Base(name)); numbered && shard.IsOnly() {
+		return path.Join(path.Dir(name), variant.FileName(shard.Stem, shard.Variant, format.Safetensors.Endings[0]))
+	}
+	return name
 }
 
 // wholeAdapter returns an error if the job would split an adapter into several shards, which peft does not open.
@@ -118,14 +128,18 @@ func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 	}
 	for _, file := range files {
 		if file.Name != w.src.Layout.Index {
+			name := file.Name
+			if len(files) == 1 {
+				name = withoutNumber(name)
+			}
 			there, err := false, error(nil)
 			if sums {
-				there, err = c.found(file, dst.PathOf(file.Name))
+				there, err = c.found(file, dst.PathOf(name))
 			}
 			if err != nil {
 				return err
 			}
-			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: there, Source: sourceOf(file)}
+			set.Shards[name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: there, Source: sourceOf(file)}
 			continue
 		}
 		var text bytes.Buffer

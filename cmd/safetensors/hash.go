@@ -33,8 +33,8 @@ that cannot be read is an error unless --only or --except leaves it out.
 --data prints the sum of the data of each safetensors file, without its header. It stays
 the same when metadata change. kohya's sd-scripts call it sshs_model_hash; Civitai shows
 it in capitals as AutoV3. verify compares sums of whole files, and would print DIFFERS for
-these lines. If files of several SRC have the same name, each of these lines begins with
-the name of SRC.
+these lines. If files of several SRC have the same name, the name in each of these lines
+begins with SRC.
 
 --part K/N prints part K of the lines; sort joins the lines of all N parts.
 

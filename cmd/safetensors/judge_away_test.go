@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/checkpoint"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -74,4 +77,36 @@ func TestSeveralInBucket(t *testing.T) {
 	require.Contains(t, succeeds(t, "ls", "s3://models/pipe"), "vae/x")
 	write(t, "sums", succeeds(t, "hash", "pipe"))
 	require.Contains(t, succeeds(t, "verify", "s3://models/pipe", "sums"), "vae/diffusion_pytorch_model.safetensors: OK\n")
+}
+
+// TestCheckValuesAway: on a hub and in a bucket, check --values reads all models of a folder, and the files that opening the
+// models does not read: variants, and files without a model of their own.
+func TestCheckValuesAway(t *testing.T) {
+	startStore(t, fakeS3()) // in a directory of its own
+	writePipeline(t, "pipe")
+	nan := map[string]safetensors.Tensor{"x": must(safetensors.NewTensor(safetensors.F32, []int{1}, []float32{float32(math.NaN())}))}
+	require.NoError(t, safetensors.WriteFile("nan.safetensors", nan, nil))
+	content := string(must(os.ReadFile("nan.safetensors")))
+	for i, file := range []string{"vae/diffusion_pytorch_model.fp16.safetensors", "loose/v1.safetensors", "unet/other.safetensors"} {
+		dir := fmt.Sprint("pipe", i)
+		require.NoError(t, os.CopyFS(dir, os.DirFS("pipe")))
+		startHub(t, dir)
+		r := runs(t, "check", "--values", "hf://owner/name")
+		require.Equal(t, 0, r.code, r.stdout)
+		require.Equal(t, "ok       hf://owner/name/unet: 3 tensors, 360 kB\nok       hf://owner/name/vae: 3 tensors, 360 kB\n", r.stdout)
+		write(t, filepath.Join(dir, filepath.FromSlash(file)), content)
+		startHub(t, dir)
+		require.Contains(t, fails1(t, "check", "--values", "hf://owner/name"), "refused  hf://owner/name/"+file+`: tensor "x": 1 NaN, 0 Inf`)
+		succeeds(t, "cp", "-q", "pipe", "s3://models/"+dir, "--with-files")
+		succeeds(t, "cp", "-q", "nan.safetensors", "s3://models/"+dir+"/"+file)
+		require.Contains(t, fails1(t, "check", "--values", "s3://models/"+dir), "refused  s3://models/"+dir+"/"+file+`: tensor "x": 1 NaN, 0 Inf`)
+	}
+}
+
+// fails1 runs a command that exits with 1, and returns its standard output.
+func fails1(t *testing.T, args ...string) string {
+	t.Helper()
+	r := runs(t, args...)
+	require.Equal(t, 1, r.code, r.stderr)
+	return r.stdout
 }

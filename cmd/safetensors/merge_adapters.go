@@ -100,7 +100,7 @@ func addAdapter(base string, tensors map[string]safetensors.Tensor, adapter *sou
 	got, err := tied.LoRA(tensors, adapter.Tensors, config)
 	var missing *merge.MissingError
 	if errors.As(err, &missing) && missing.Saved != "" {
-		err = fmt.Errorf(`%w. The adapter has a module to save that the base lacks. To add it to a copy: cp %s module.safetensors --only %s --rename 's/^base_model\.model\.//', then cp %s module.safetensors COPY; copy config.json to COPY, too, and merge COPY`,
+		err = fmt.Errorf(`%w. The adapter has a module to save that the base lacks. To add it to a copy: cp %s module.safetensors --only %s --rename 's/^base_model\.model\.//', then cp %s module.safetensors COPY; copy config.json to COPY, with the class and the labels of the new model, and merge COPY`,
 			err, storage.Word(adapter.Name), term.Word("base_model.model."+missing.Saved), storage.Word(base))
 	}
 	if err == nil && got.Changed == 0 {

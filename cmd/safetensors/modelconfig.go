@@ -99,28 +99,37 @@ func (w *copyJob) convertNames(text []byte) []byte {
 	})
 }
 
-// noteConfigDType notes that the config.json that a copy takes over has a dtype that no tensor of the copy has, and that has
-// not all of their numbers. The dtype may be that of a variant that was not copied.
+// noteConfigDType notes that the config.json that a copy takes over has a dtype that no tensor of the copy has, and that cannot
+// represent all of their numbers. It may be the dtype of a variant, which was not copied. For a quantised model, the dtype is
+// that in which programs compute, so that there is no note.
 func (w *copyJob) noteConfigDType(note func(text string)) {
-	if w.config != nil || !slices.Contains(w.side, "config.json") {
+	if w.config != nil || !slices.Contains(w.side, "config.json") || mayBeQuantised(w.src) {
 		return
 	}
-	text, err := w.src.Folder.ReadFile("config.json") // the copy has read this file before, so the call returns no new error
-	found := dtypeOf().FindSubmatch(text)
-	if err != nil || found == nil {
+	text, err := w.src.Folder.ReadFile("config.json") // an error would already have ended the copy
+	if err != nil {
 		return
 	}
-	d := dtypeNames[string(found[2])]
+	fields := make(map[string]any)
+	_ = json.Unmarshal(pyjson.WithNulls(text), &fields) // without fields, there is no dtype
+	name, ok := fields["dtype"].(string)
+	if !ok {
+		name, _ = fields["torch_dtype"].(string)
+	}
+	d := dtypeNames[name]
 	has := slices.ContainsFunc(slices.Collect(maps.Values(w.tensors)), func(t safetensors.Tensor) bool { return t.DType() == d })
 	if d.Bits() >= 16 && !has && w.rounds(d) {
-		note(fmt.Sprintf("config.json says dtype %s, which no tensor of the copy has: libraries that load the copy in that dtype round its numbers; --dtype sets both", found[2]))
+		note(fmt.Sprintf("config.json says dtype %s, which no tensor of the copy has: libraries that load the copy in that dtype round its numbers; --dtype sets both", name))
 	}
 }
 
 // rounds reports whether some tensors of the copy have numbers that a dtype does not have, so that libraries round them when
 // they load the model in that dtype.
 func (w *copyJob) rounds(to safetensors.DType) bool {
-	for _, t := range w.tensors {
+	for name, t := range w.tensors {
+		if _, copied := w.origin[name]; !copied && w.quantize != "" { // a scale that --quantize has made
+			continue
+		}
 		switch d := t.DType(); d {
 		case safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64:
 			if d != to && d.Bits() >= to.Bits() { // BF16 and F16 are equally wide, and each has numbers that the other has not

@@ -235,8 +235,9 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 		replaced := ours || slices.Contains(earlier, name)
 		switch {
 		case !IsCheckpoint(name) || shard.There || !ours && s.beside(name):
-		case s.Variant != "" && !replaced && modelOf(name).variant == s.Variant:
-			return fmt.Errorf("%s stays, and among several files of the variant %q nobody would find the new ones: write to another folder", term.Name(to.PathOf(name)), s.Variant)
+		case name == s.Index && s.hasIndex(to): // an earlier copy was the same
+		case s.Variant != "" && !replaced && !s.byConfig && modelOf(name).variant == s.Variant:
+			return fmt.Errorf("%s stays, and a reader would not know which file of the variant %q to open: write to another folder", term.Name(to.PathOf(name)), s.Variant)
 		case !single && s.Index == "" && !s.byConfig && !replaced:
 			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones: write to another folder", term.Name(to.PathOf(name)))
 		case s.Force || exists != nil:
@@ -247,6 +248,17 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 		}
 	}
 	return exists
+}
+
+// hasIndex reports whether all shards of a Set are in the folder, and the index has the text that the Set would write.
+func (s *Set) hasIndex(to Shared) bool {
+	for _, shard := range s.Shards {
+		if !shard.There {
+			return false
+		}
+	}
+	text, err := to.Read(s.Index, int64(len(s.Text))+1)
+	return err == nil && s.Text != nil && bytes.Equal(text, s.Text)
 }
 
 // write writes the shards that the folder does not contain yet.

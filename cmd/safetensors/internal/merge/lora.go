@@ -39,7 +39,7 @@ func (t Tying) LoRA(base, adapter checkpoint, config []byte) (*Adapted, error) {
 		return nil, err
 	}
 	r := &Adapted{Tensors: maps.Clone(base), Rows: make(map[string][2]int)}
-	rest, err := withoutCopies(base, adapter)
+	rest, err := c.withoutCopies(base, adapter)
 	if err == nil {
 		rest, err = c.addParameters(r, rest)
 	}

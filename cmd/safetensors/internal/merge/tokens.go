@@ -17,7 +17,7 @@ import (
 // whole embeddings twice if they are modules to save, next to those before training, which it never
 // reads. It also stores the head of a model whose head is tied to the embeddings, although the base
 // does not.
-func withoutCopies(base, adapter checkpoint) (checkpoint, error) {
+func (c *config) withoutCopies(base, adapter checkpoint) (checkpoint, error) {
 	rest := maps.Clone(adapter)
 	for _, name := range slices.Sorted(maps.Keys(adapter)) {
 		plain := strings.Replace(name, ".modules_to_save.", ".", 1)
@@ -60,20 +60,28 @@ func withoutCopies(base, adapter checkpoint) (checkpoint, error) {
 		if p := partOf(name); !tensorname.IsHead(p.target) || base[p.target].DType() != 0 {
 			continue
 		}
-		if err := dropTied(rest, name, head); err != nil {
+		if err := c.dropTied(rest, name, head); err != nil {
 			return nil, err
 		}
 	}
 	return rest, nil
 }
 
-// dropTied removes a head, or its trainable tokens, from an adapter that has the same for embeddings.
-func dropTied(adapter checkpoint, name string, head safetensors.Tensor) error {
-	letter := partOf(name).letter
+// dropTied removes the tensor called name of a head from an adapter, if the embeddings in the adapter have an equal one: both are
+// whole, or both are the rows of the same trainable tokens.
+func (c *config) dropTied(adapter checkpoint, name string, head safetensors.Tensor) error {
+	own := partOf(name)
 	for other, t := range adapter {
 		p := partOf(other)
-		if p.letter != letter || letter != 0 && letter != 't' || !tensorname.IsEmbedding(p.target) {
+		if p.letter != own.letter || own.letter != 0 && own.letter != 't' || !tensorname.IsEmbedding(p.target) {
 			continue
+		}
+		if own.letter == 't' {
+			rows, err := c.Tokens.rowsOf(own.module)
+			others, err2 := c.Tokens.rowsOf(p.module)
+			if err != nil || err2 != nil || !slices.Equal(rows, others) {
+				continue
+			}
 		}
 		same, err := Equal(head, t)
 		if err != nil {

@@ -156,6 +156,9 @@ func TestLoRATiedTokens(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []float64{1, 2, 5}, firstColumn(t, got.Tensors[embedding]))
 
+	_, err = Tying{head: embedding}.LoRA(checkpoint{embedding: matrix(1, 2)}, adapter, []byte(`{"trainable_token_indices":{"embed_tokens":[2],"lm_head":[1]}}`))
+	require.Error(t, err, "the head has the same rows at another place")
+
 	adapter[ofHead+"trainable_tokens_delta"] = matrix(6)
 	_, err = Tying{head: embedding}.LoRA(checkpoint{embedding: matrix(1, 2)}, adapter, config)
 	require.Error(t, err, "the head has other tokens")
