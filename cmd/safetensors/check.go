@@ -117,13 +117,17 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 	c.keyOfSome(names)
 	for _, name := range names {
 		refused := make(map[string]bool)
-		for _, file := range c.filesOf(name) {
+		files, unlisted := c.filesOf(name)
+		for _, file := range files {
 			if seen++; !part.Has(seen - 1) {
 				continue
 			}
 			v := verdict{File: file, Reason: "it is not a regular file"}
 			if file == name || !irregular(file) {
 				v = c.verdict(file, values)
+			}
+			if v.OK && unlisted != nil {
+				v = refusal(file, unlisted)
 			}
 			if c.ctx.Err() != nil {
 				return c.ctx.Err()
@@ -160,8 +164,8 @@ func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 // filesOf returns the names that check opens for a source. For a folder, these are the safetensors files and the
 // indexes in it and below. If there are none, they are the folders below that contain a model in another format.
 // Otherwise, the only name is that of the source itself. As for checkpoint.Check, hidden folders and the files of macOS
-// do not count.
-func (c *command) filesOf(name string) []string {
+// do not count. If the files of a folder elsewhere cannot be listed, filesOf also returns the error.
+func (c *command) filesOf(name string) ([]string, error) {
 	var info fs.FileInfo
 	dir, err := localfile.Path(name)
 	if err == nil && storage.IsURL(dir) {
@@ -171,7 +175,7 @@ func (c *command) filesOf(name string) []string {
 		info, err = os.Stat(dir)
 	}
 	if err != nil || !info.IsDir() {
-		return []string{name} // it is -, or a file; or it cannot be opened, and its verdict gives the reason
+		return []string{name}, nil // it is -, or a file; or it cannot be opened, and its verdict gives the reason
 	}
 	var files, below, unreadable []string
 	dir = strings.TrimSuffix(dir, string(filepath.Separator)) + string(filepath.Separator) // follows a link to a folder
@@ -207,16 +211,19 @@ func (c *command) filesOf(name string) []string {
 	}
 	files = append(files, unreadable...)
 	slices.Sort(files)
-	return slices.Compact(files)
+	return slices.Compact(files), nil
 }
 
 // filesAway is filesOf for a URL. Each file costs requests, so that the files of a model are not opened one by one: the names are
 // those of the models in a folder, and of all files that opening these models may not read, such as variants.
-func (c *command) filesAway(name string) (all []string) {
+func (c *command) filesAway(name string) (all []string, err error) {
 	models, err := c.opener.Models(name)
-	weights, listing := c.weightsBelow(name)
-	if err != nil || listing != nil || len(weights) == 0 {
-		return []string{name} // it is a file, or its verdict gives the reason
+	var weights []string
+	if err == nil {
+		weights, err = c.weightsBelow(name)
+	}
+	if err != nil || len(weights) == 0 { // without weights, it is a file, or its verdict gives the reason
+		return []string{name}, err
 	}
 	inFolders := make(map[string][]string)
 	for _, file := range weights {
@@ -238,10 +245,10 @@ func (c *command) filesAway(name string) (all []string) {
 		}
 	}
 	if len(all) == 0 {
-		return []string{name}
+		return []string{name}, nil
 	}
 	slices.Sort(all)
-	return all
+	return all, nil
 }
 
 // ofOneModel reports whether files in a folder are a single file, or shards of one model.
