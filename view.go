@@ -71,8 +71,8 @@ func (t Tensor) noView(reason string) error {
 }
 
 // Append appends the elements of t to dst, in row-major order, with several goroutines if that
-// pays. On an error it returns dst as it was. Append(buf[:0], t) reuses memory; avoiding page
-// faults, it takes a quarter of the time (BenchmarkModel). buf must not be a slice that View
+// pays. On an error it returns dst as it was. Append(buf[:0], t) reuses memory, and so saves the
+// page faults of new memory, which may take longer than the copy. buf must not be a slice that View
 // returned for a tensor of Open: writing to a mapped file crashes the program.
 //
 // T is as for View. It may also be float32 for I8, U8, I16, U16 and all floats except F64, and

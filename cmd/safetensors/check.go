@@ -29,11 +29,11 @@ A file that breaks a rule is refused: the line names the tensor, the rule and th
 In a folder, every .safetensors file and every index is checked, at any depth. If there
 are none, PyTorch files and distributed checkpoints are checked instead. Hidden folders do
 not count. In a repository or a bucket, there is a line for each model, and one for each
-file that opening the models does not read, such as a variant. A file of another format is checked by the rules of that format, and the line
-says so; it is refused if a tensor in it cannot be read, or if its name ends in
-.safetensors. --values also refuses files with a NaN or an infinity. A pipe or a device in
-a folder is refused unread, as is a folder that cannot be listed. The exit code is 1 if a
-file is refused.
+file that opening the models does not read, such as a variant. A file of another format is
+checked by the rules of that format, and the line says so; it is refused if a tensor in it
+cannot be read, or if its name ends in .safetensors. --values also refuses files with a
+NaN or an infinity. A pipe or a device in a folder is refused unread, as is a folder that
+cannot be listed. The exit code is 1 if a file is refused.
 
 --part K/N checks part K of the files. The lines of all N parts together are those of a
 whole check, without the findings about the folder as a whole.
