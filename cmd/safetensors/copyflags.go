@@ -63,6 +63,7 @@ func (f *copyFlags) check() error {
 		errs[3] = fmt.Errorf("--meta: %w", errs[3])
 	}
 	f.targeted, errs[4] = pattern.ParseSelection(f.targets, nil)
+	f.targeted = f.targeted.Named("--targets")
 	var noDType error
 	if f.dequantize != "" {
 		f.plain, noDType = parseDType(f.dequantize)

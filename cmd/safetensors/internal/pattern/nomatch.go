@@ -12,6 +12,7 @@ import (
 type NoMatch struct {
 	Glob  Glob
 	names []string
+	flag  string // the flag that takes such patterns: --only, --except or --targets
 }
 
 func (e *NoMatch) Error() string {
@@ -20,13 +21,13 @@ func (e *NoMatch) Error() string {
 		return text + ": the pattern is empty"
 	}
 	if parts := e.parts(); len(parts) > 0 {
-		return text + "; a comma does not separate patterns: repeat the flag or the argument, " + strings.Join(parts, " ")
+		return text + "; a comma does not separate patterns: repeat the flag, " + e.flag + " " + strings.Join(parts, " "+e.flag+" ")
 	}
 	if expression().MatchString(e.Glob.text) {
 		return text + "; patterns are those of a shell, such as *norm*"
 	}
 	if strings.Contains(e.Glob.text, "{") {
-		return text + "; patterns have *, ? and [a-z], no braces: repeat the flag or the argument"
+		return text + "; patterns have *, ? and [a-z], no braces: repeat the flag, " + e.flag + " PATTERN " + e.flag + " PATTERN"
 	}
 	for _, rest := range []string{".*", "/*"} {
 		if below, err := ParseGlob(e.Glob.text + rest); err == nil && strings.ContainsAny(e.Glob.text, "*?[") && slices.ContainsFunc(e.names, below.Matches) {

@@ -2,6 +2,7 @@
 package pattern
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -70,7 +71,10 @@ func (g Glob) String() string { return g.text }
 
 // A Selection selects the names that match one of the Globs in only, or all names if only is empty.
 // It does not select names that match one of the Globs in except.
-type Selection struct{ only, except []Glob }
+type Selection struct {
+	only, except []Glob
+	flag         string // the flag whose values are the patterns in only, for errors; "" stands for --only
+}
 
 // ParseSelection returns the Selection with these patterns. If only is empty, it selects all names
 // that except does not exclude.
@@ -101,6 +105,12 @@ func Each[T any](texts []string, parse func(text string) (T, error)) (all []T, e
 	return all, nil
 }
 
+// Named returns the Selection with the name of the flag whose values its patterns are, for errors.
+func (s Selection) Named(flag string) Selection {
+	s.flag = flag
+	return s
+}
+
 // Of returns the selected names. A pattern that matches no name is an error, because it is probably
 // a typing error. So is a selection without any name: no verb can tell something about it.
 func (s Selection) Of(names []string) (selected []string, err error) {
@@ -120,9 +130,13 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 			selected = append(selected, name)
 		}
 	}
-	for _, g := range slices.Concat(s.only, s.except) {
+	for i, g := range slices.Concat(s.only, s.except) {
+		flag := cmp.Or(s.flag, "--only")
+		if i >= len(s.only) {
+			flag = "--except"
+		}
 		if !used[g.text] {
-			return nil, &NoMatch{g, names}
+			return nil, &NoMatch{g, names, flag}
 		}
 	}
 	if len(selected) == 0 && len(names) > 0 {

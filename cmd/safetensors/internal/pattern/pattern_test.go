@@ -127,7 +127,7 @@ func TestSelection(t *testing.T) {
 		{{"model.layer.0"}, nil, {`"model.layer.0", did you mean "model.layers.0"?`}},
 		{{"^model.*"}, nil, {`"^model.*"; patterns are those of a shell, such as *norm*`}},
 		{{".*norm.*"}, nil, {`".*norm.*"; patterns are those of a shell, such as *norm*`}},
-		{{"model.layers.{0,1}"}, nil, {`"model.layers.{0,1}"; patterns have *, ? and [a-z], no braces: repeat the flag or the argument`}},
+		{{"model.layers.{0,1}"}, nil, {`"model.layers.{0,1}"; patterns have *, ? and [a-z], no braces: repeat the flag, --only PATTERN --only PATTERN`}},
 		{{`layers\.[0-9]{1,2}`}, nil, {`"layers\\.[0-9]{1,2}"; patterns are those of a shell, such as *norm*`}},
 		{{"model.*.q"}, nil, {`"model.*.q"`}},
 		{{"unte"}, nil, {`"unte", did you mean "unet"?`}},
