@@ -89,7 +89,7 @@ func (f *mergeFlags) checkMethod(models int) (weights []float64, err error) {
 	case !slices.Contains([]string{"linear", "slerp", "task"}, f.method):
 		return nil, usage("--method %s: expected linear, slerp or task", f.method)
 	case models < 2:
-		return nil, usage("the last argument is DST, which leaves one model: name another model, or --lora")
+		return nil, usage("the last argument is DST, which leaves one model: name another model, or --lora; to join shards: cp SRC DST")
 	case f.method == "slerp" && models > 2:
 		return nil, usage("--method slerp merges two models, not %d", models)
 	}
