@@ -41,8 +41,8 @@ begins with SRC.
 --json prints one line for each SRC:
   {"file": "...", "files": [{"name", "sha256"}, ...],
    "tensors": [{"name", "dtype", "shape", "sha256"}, ...] with --tensors,
-   "unread": [{"file", "name", "reason"}, ...]}: present if tensors cannot be read; then
-   there are no sums
+   "unread": [{"file", "name", "reason"}, ...] with --tensors, if some cannot be read;
+   then there are no sums}
 or, with --data:
   {"file": "...", "data": [{"name", "sha256"}, ...]}
 `+sources, `
@@ -128,7 +128,7 @@ func (c *command) printSums(names []string, part parts.Part, tensors bool, selec
 // sumsOfSource computes the sums of those files, and then of those tensors, of a source for which mine returns true. among
 // returns the selection of tensors in a source, or false if there are none.
 func (c *command) sumsOfSource(name string, tensors bool, among func(src *source.Checkpoint) (pattern.Selection, bool), mine func() bool) (*manifest.Manifest, error) {
-	open := c.opener.Open
+	open := c.opener.OpenFiles
 	if tensors {
 		open = c.opener.OpenRead
 	}

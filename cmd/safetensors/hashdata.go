@@ -67,7 +67,7 @@ func fileOf(source, name string, files int) string {
 }
 
 func (c *command) dataSums(name string) ([]dataSum, error) {
-	src, _, err := c.openAll(name, c.opener.Open) // also checks the header of each file
+	src, _, err := c.openAll(name, c.opener.OpenFiles) // also checks the header of each file
 	if err != nil {
 		return nil, err
 	}

@@ -193,7 +193,7 @@ func (c *command) verifySums(name, list string, tensorsOnly bool, selection patt
 	if len(want.Files)+len(want.Tensors) == 0 {
 		return fmt.Errorf("%s has no sums", term.Name(list))
 	}
-	open := c.opener.Open
+	open := c.opener.OpenFiles
 	if len(want.Tensors) > 0 {
 		open = c.opener.OpenRead
 	}

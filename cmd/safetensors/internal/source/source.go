@@ -68,6 +68,9 @@ func (o *Opener) Open(name string) (*Checkpoint, error) {
 	return c, err
 }
 
+// OpenFiles opens a source whose files are read as a whole, such as for their sums: no entry of them is left out.
+func (o *Opener) OpenFiles(name string) (*Checkpoint, error) { return o.openOne(name) }
+
 // OpenRead opens a source for a verdict. It calls Note for the objects that are left out. Tensors
 // that cannot be read are left to the caller: Checkpoint.Unread returns them.
 func (o *Opener) OpenRead(name string) (*Checkpoint, error) {
