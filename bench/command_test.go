@@ -70,6 +70,52 @@ func BenchmarkCommand(b *testing.B) {
 	b.Run("from-distcp-all-CPUs/impl=torch", w.foreign(torch, "from-distcp", distcp, target))
 }
 
+// BenchmarkDiff compares two files of BF16, 512 MiB in 16 tensors each, in the page cache, of which a share of the
+// elements differs in its lowest bit: how many elements, the largest absolute difference, and the norm of the
+// difference by the norm of the tensor.
+//
+// Every contestant may use all CPUs. That the process of PyTorch starts, about two
+// seconds, is not counted; that ours does is.
+//
+// What bounds it: equal files, the comparison of bytes; otherwise the elements that differ, which alone are
+// converted.
+//
+//   - ours: safetensors diff
+//   - torch: PyTorch 2.15.0: safe_open, float, sub, abs, count_nonzero, max and norm of each tensor
+func BenchmarkDiff(b *testing.B) {
+	model, size := jobModel()
+	half := input("half.safetensors", func(path string) { check(safetensors.WriteFile(path, toBF16(model), nil)) })
+	w := work{bytes: size}
+	for _, percent := range []int{0, 1, 3, 10} {
+		other := input(fmt.Sprintf("differs-%d.safetensors", percent), func(path string) { saveChanged(path, half, percent) })
+		row := fmt.Sprintf("%d-percent-all-CPUs/impl=", percent)
+		compare := `"$0" diff "$1" "$2" >/dev/null; [ $? = 1 ]` // 1: they differ
+		if percent == 0 {
+			compare = `"$0" diff "$1" "$2" >/dev/null`
+		}
+		b.Run(row+"ours", func(b *testing.B) { w.process("sh", "-c", compare, built(), half, other)(b) })
+		b.Run(row+"torch", w.foreign(torch, "diff", half, other))
+	}
+}
+
+// saveChanged writes a copy of a file of BF16 in which so many percent of the elements have another lowest bit.
+func saveChanged(path, of string, percent int) {
+	f := must(safetensors.Open(of))
+	defer f.Close()
+	rng := rand.New(rand.NewPCG(0, 0))
+	tensors := make(map[string]safetensors.Tensor)
+	for name, t := range f.Tensors() {
+		bits := must(safetensors.Append[uint16](nil, t))
+		for i := range bits {
+			if rng.IntN(100) < percent {
+				bits[i] ^= 1
+			}
+		}
+		tensors[name] = must(safetensors.NewTensor(t.DType(), t.Shape(), bits))
+	}
+	check(safetensors.WriteFile(path, tensors, nil))
+}
+
 // BenchmarkStart lists a file of 12 tensors that is in the page cache, a process per run,
 // from its start to its end.
 //

@@ -18,7 +18,7 @@
 //
 //	go run ./cmd/bench -count 6 -work 'Convert|Open|Parse|Encode|Shard'
 //	go run ./cmd/bench -count 6 -work 'Load|Write' -add
-//	go run ./cmd/bench -count 6 -work 'Command|Dequantize|Sign|Transpose' -o jobs/results.txt
+//	go run ./cmd/bench -count 6 -work 'Command|Diff|Dequantize|Sign|Transpose' -o jobs/results.txt
 //
 // It needs Linux 6.5 or later, taskset and 20 GB of disk. The Rust contestant needs cargo,
 // the Python contestant python3, and that of Go 1.27 its toolchain, which go downloads;

@@ -91,6 +91,19 @@ def from_distcp(folder, target):
     return run
 
 
+def diff(file, other):
+    def run():
+        found = {}
+        with safe_open(file, "pt") as f, safe_open(other, "pt") as g:
+            for name in f.keys():
+                a, b = f.get_tensor(name).float(), g.get_tensor(name).float()
+                d = (a - b).abs()
+                found[name] = [d.count_nonzero(), d.max(), d.norm() / b.norm()]
+        return found
+
+    return run
+
+
 def transpose(dtype, side):
     src = torch.ones(int(side), int(side)).to(getattr(torch, dtype))
     dst = torch.empty_like(src)
@@ -108,6 +121,7 @@ TASKS = {
     "merge": merge,
     "save-distcp": save_distcp,
     "from-distcp": from_distcp,
+    "diff": diff,
     "transpose": transpose,
 }
 
