@@ -78,9 +78,9 @@ func input(name string, create func(path string)) string {
 
 // TestBenchmarks runs every benchmark of a Go contestant once, on small inputs.
 func TestBenchmarks(t *testing.T) {
-	want, skip := 15, "//impl=(rust|python|ztensor|bintensors|numpy|encoding-json-(1.27|v2))"
+	want, skip := 16, "//impl=(rust|python|ztensor|bintensors|numpy|encoding-json-(1.27|v2))"
 	if inMemory(os.TempDir()) {
-		want, skip = 14, skip+"|BenchmarkLoad/cold|BenchmarkExperts"
+		want, skip = 15, skip+"|BenchmarkLoad/cold|BenchmarkExperts"
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=.", "-test.skip="+skip, "-test.benchtime=1x", "-test.short")
 	out, err := cmd.CombinedOutput()
