@@ -21,8 +21,8 @@ import (
 //
 // The error wraps [errors.ErrUnsupported] if the data is not in memory, if the elements are not
 // contiguous, are computed or converted, if their address is not aligned for T, and on a
-// big-endian host if T has more than one byte. Append reads such tensors. Load aligns tensors that the writer of the file did not align,
-// unless dtypes of different sizes mix.
+// big-endian host if T has more than one byte. Append reads such tensors. Load aligns tensors that
+// the writer of the file did not align, unless dtypes of different sizes mix.
 func View[T Element](t Tensor) ([]T, error) {
 	s, err := view[T](t)
 	return s, prefixed(err)

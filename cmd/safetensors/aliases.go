@@ -218,7 +218,7 @@ func namedLike(src, other *source.Checkpoint) (*source.Checkpoint, error) {
 	maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
 	all := *withNames(src, ofSrc, wanted)
 	all.Tensors, all.Order = maps.Clone(all.Tensors), slices.Clone(all.Order)
-	alike := make(map[[2]string]bool) // by the names under which src stores two tensors
+	alike := make(map[[2]string]bool) // whether two tensors of src are alike, by their stored names
 	for alias, stored := range ofOther {
 		one, hasOne := all.Tensors[alias]
 		two, hasTwo := all.Tensors[stored]
@@ -331,8 +331,8 @@ func (c *command) compareAliases(selected []string, a, b *source.Checkpoint) []s
 	return names
 }
 
-// noteNamesOfOne notes the aliases of a source that the other of two sources lacks, for those of the compared names: diff
-// compares tensors, and an alias is part of the metadata.
+// noteNamesOfOne notes the aliases that only one of two sources has, if they stand for tensors among the compared names. diff
+// does not count them as differences, because it compares tensors, and an alias is part of the metadata.
 func (c *command) noteNamesOfOne(src, other *source.Checkpoint, compared []string) {
 	names, ofOther := setOf(compared), aliasesOf(other)
 	aliases := aliasesOf(src)

@@ -100,8 +100,8 @@ func (w *copyJob) convertNames(text []byte) []byte {
 }
 
 // noteConfigDType notes that the config.json that a copy takes over has a dtype that no tensor of the copy has, and that cannot
-// represent all of their numbers. It may be the dtype of a variant, which was not copied. For a quantised model, the dtype is
-// that in which programs compute, so that there is no note.
+// represent all of their numbers, such as the dtype of a variant that was not copied. There is no note for a quantised model,
+// because programs only compute in the dtype of its config.
 func (w *copyJob) noteConfigDType(note func(text string)) {
 	if w.config != nil || !slices.Contains(w.side, "config.json") || mayBeQuantised(w.src) {
 		return
@@ -111,7 +111,7 @@ func (w *copyJob) noteConfigDType(note func(text string)) {
 		return
 	}
 	fields := make(map[string]any)
-	_ = json.Unmarshal(pyjson.WithNulls(text), &fields) // without fields, there is no dtype
+	_ = json.Unmarshal(pyjson.WithNulls(text), &fields) // if the text is not an object, fields stays empty
 	name, ok := fields["dtype"].(string)
 	if !ok {
 		name, _ = fields["torch_dtype"].(string)

@@ -47,8 +47,8 @@ type Job struct {
 	// before that, and before it stores the plan in a folder that has none.
 	CopyFiles, Free func() error
 
-	// Vacant returns an error if a reader of the folder would open another checkpoint among its files, instead of the one
-	// of the job. Do calls it before it stores a plan. It may be nil.
+	// Vacant returns an error if the folder, which has these files, holds another checkpoint that readers would open instead
+	// of the one that the job writes. Do calls Vacant before it stores a plan. Vacant may be nil.
 	Vacant func(files map[string]dest.Stored) error
 
 	// Begin is called with the number of bytes of the shards that are about to be written.

@@ -57,8 +57,8 @@ func jsonFile(verb, name string, fsys *storage.FS) error {
 	return e
 }
 
-// onCommandLine returns the command line of a verb with the source of this name. Some verbs need more than one operand, or a
-// flag, whose places on the line it does not know: for these it returns only the word for the source.
+// onCommandLine returns the command line of a verb with the source of this name. Some verbs need further operands or
+// flags, which onCommandLine does not know. For these verbs, it returns only the word for the source.
 func onCommandLine(verb, name string) string {
 	word := storage.Word(name)
 	switch verb {
