@@ -83,6 +83,32 @@ func TestTiles(t *testing.T) {
 	}
 }
 
+// TestLarge transposes matrices that are so large that their columns are written past the caches,
+// and others whose columns start between two cache lines. The result ends where memory ends or
+// starts where memory starts.
+func TestLarge(t *testing.T) {
+	memory := fenced(t, (large+large/8)/os.Getpagesize())
+	for _, run := range []int{1, 2, 4, 8} {
+		for _, rows := range []int{1024, 1024 + 64, 1024 + 192, 1000} {
+			columns := large/rows/run + 5
+			src := make([]byte, rows*columns*run)
+			random := rand.NewChaCha8([32]byte{byte(run)})
+			random.Read(src)
+			want := make([]byte, len(src))
+			for j := range columns {
+				Line(want[j*rows*run:], src[j*run:], run, columns*run, rows)
+			}
+			for _, at := range []int{0, 16, len(memory) - len(src)} {
+				clear(memory)
+				to := memory[at:][:len(src)]
+				Gather(to, src, int64(run), []Loop{{int64(columns), int64(run)}, {int64(rows), int64(columns * run)}}, 0)
+				require.True(t, string(want) == string(to), "%d rows of %d runs of %d bytes, from byte %d on", rows, columns, run, at)
+				require.Equal(t, len(memory)-len(to)+bytes.Count(to, []byte{0}), bytes.Count(memory, []byte{0}), "bytes outside of the result")
+			}
+		}
+	}
+}
+
 // TestLostPage: a fault within copyRows, such as one in a mapped file that was truncated, is a
 // panic whose value has the address.
 func TestLostPage(t *testing.T) {

@@ -113,8 +113,11 @@ func box(dst, src []byte, run int, loops []loop) {
 	}
 	rows, columns := loops[last], loops[nearest]
 	others := slices.Concat(loops[:nearest], loops[nearest+1:last])
-	var buf buffer
-	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, run, rows, columns, &buf) })
+	var w workspace
+	if len(dst) >= large {
+		w.columns = make([]byte, len(w.rows))
+	}
+	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, run, rows, columns, &w) })
 }
 
 // each calls f for every combination of steps of the loops.

@@ -184,3 +184,62 @@ rows:
 	DECQ CX
 	JNE  columns
 	RET
+
+// func tile8(dst, src *byte, pitch, rows, columns int)
+TEXT ·tile8(SB), NOSPLIT, $0-40
+	ARGUMENTS
+	SHRQ $1, AX
+	SHRQ $1, CX
+
+columns:
+	MOVQ SI, R10
+	MOVQ DI, R11
+	MOVQ AX, BX
+
+rows:
+	MOVOU (R10), X0
+	MOVOU (R10)(R8*1), X1
+	LEAQ (R10)(R8*2), R10
+	MOVO X0, X2
+	PUNPCKLQDQ X1, X0
+	PUNPCKHQDQ X1, X2
+	MOVOU X0, (R11)
+	MOVOU X2, (R11)(DX*1)
+	ADDQ $16, R11
+	DECQ BX
+	JNE  rows
+	ADDQ $16, SI
+	LEAQ (DI)(DX*2), DI
+	DECQ CX
+	JNE  columns
+	RET
+
+// func storeRows(dst, src *byte, run, pitch, n int)
+TEXT ·storeRows(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ run+16(FP), CX
+	MOVQ pitch+24(FP), DX
+	MOVQ n+32(FP), BX
+
+row:
+	XORL R9, R9
+
+line:
+	MOVOU (SI)(R9*1), X0
+	MOVOU 16(SI)(R9*1), X1
+	MOVOU 32(SI)(R9*1), X2
+	MOVOU 48(SI)(R9*1), X3
+	MOVNTO X0, (DI)(R9*1)
+	MOVNTO X1, 16(DI)(R9*1)
+	MOVNTO X2, 32(DI)(R9*1)
+	MOVNTO X3, 48(DI)(R9*1)
+	ADDQ $64, R9
+	CMPQ R9, CX
+	JLT  line
+	ADDQ CX, SI
+	ADDQ DX, DI
+	DECQ BX
+	JNE  row
+	SFENCE // until here, other processors may see stores that come later before these
+	RET

@@ -7,7 +7,7 @@ import "encoding/binary"
 // squares does the same as tile, but only for the first rows and columns. It returns their numbers,
 // which are multiples of the number of runs in 8 bytes: it transposes squares whose rows have 8
 // bytes.
-func squares(dst []byte, pitch int, src *buffer, run, m, n int) (rows, columns int) {
+func squares(dst []byte, pitch int, src []byte, run, m, n int) (rows, columns int) {
 	per := 8 / run // number of runs in a word, and of columns transposed at a time
 	if run == 8 || m < per || n < per {
 		return 0, 0
@@ -26,6 +26,12 @@ func squares(dst []byte, pitch int, src *buffer, run, m, n int) (rows, columns i
 	}
 	return rows, columns
 }
+
+// wholeLines returns false because there is no assembly for this platform: writeUncached is never
+// called.
+func wholeLines(dst []byte, run, pitch int) bool { return false }
+
+func writeUncached(dst []byte, pitch int, src []byte, run, n int) {}
 
 // A strip consists of a few columns of a tile. Each of the strip funcs below transposes one strip,
 // by transposing squares in registers whose rows have 8 bytes. In dst a column has size bytes, a
