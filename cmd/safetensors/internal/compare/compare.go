@@ -4,7 +4,6 @@ package compare
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
@@ -109,57 +109,11 @@ func (p *pair) total() (squares, norm float64) {
 type memory struct {
 	bytes    [2][]byte
 	elements [2]elements
-	places   []int32 // indices in the block of the elements that pick has kept; nil if pick was not called
-}
+	floats   [2][]float32 // used by f32
+	finite   bool         // whether all elements of the second tensor are finite, as far as squares could tell
 
-// pick keeps only the elements whose bits differ, and returns their number. An element has width
-// bytes, which must divide 8. Elements with the same bits are equal, and converting them to numbers
-// would take most of the time.
-func (m *memory) pick(width int) (n int64) {
-	a, b := m.bytes[0], m.bytes[1]
-	m.places = m.places[:0]
-	if m.places == nil {
-		m.places = make([]int32, 0, 1)
-	}
-	k, mask := 0, uint64(math.MaxUint64)>>(64-8*width)
-	for i := 0; i < len(a); i += 8 {
-		x, y := word(a[i:]), word(b[i:])
-		for j := i; x != y; j += width {
-			if (x^y)&mask != 0 {
-				put(a[k:], x, width)
-				put(b[k:], y, width)
-				k += width
-				m.places = append(m.places, int32(j/width))
-			}
-			x, y = x>>(8*width), y>>(8*width)
-		}
-	}
-	m.bytes[0], m.bytes[1] = a[:k], b[:k]
-	return int64(k / width)
-}
-
-// word returns the first eight bytes of b as a number. It pads b with zeros if it is shorter.
-func word(b []byte) uint64 {
-	if len(b) < 8 {
-		var padded [8]byte
-		copy(padded[:], b)
-		b = padded[:]
-	}
-	return binary.LittleEndian.Uint64(b)
-}
-
-// put writes the first width bytes of a word to b.
-func put(b []byte, x uint64, width int) {
-	switch width {
-	case 1:
-		b[0] = byte(x)
-	case 2:
-		binary.LittleEndian.PutUint16(b, uint16(x))
-	case 4:
-		binary.LittleEndian.PutUint32(b, uint32(x))
-	case 8:
-		binary.LittleEndian.PutUint64(b, x)
-	}
+	picked [2][]byte // the elements that pick has found, and eight more bytes
+	places []int32   // indices in the block of those elements
 }
 
 // block compares n elements, starting at index first.
@@ -183,30 +137,23 @@ func (p *pair) block(first, n int64) (err error) {
 	if err != nil {
 		return err
 	}
-	if bits := p.both[0].DType().Bits(); p.same && bits%8 == 0 {
-		n = m.pick(bits / 8)
-	} else {
-		m.places = nil
-	}
-	for k, t := range p.both {
-		if m.elements[k], err = elementsOf(t.DType(), n, m.bytes[k], m.elements[k].numbers); err != nil {
-			return err
-		}
-	}
-	d, at := p.compare(int(n), m)
-	if at >= 0 && m.places != nil {
-		at = int64(m.places[at])
+	d, at, err := p.compare(n, m)
+	if err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
 	p.sums = append(p.sums, blockSums{first, d.Squares, norm})
 	p.found.MaxRelative = max(p.found.MaxRelative, d.MaxRelative) // max returns NaN if one of them is NaN
-	if at >= 0 {
-		at += first
-		if p.at < 0 || exceeds(d.MaxAbsolute, p.found.MaxAbsolute) || at < p.at && !exceeds(p.found.MaxAbsolute, d.MaxAbsolute) {
-			p.found.MaxAbsolute, p.at = d.MaxAbsolute, at
+	larger := p.at < 0 || exceeds(d.MaxAbsolute, p.found.MaxAbsolute)
+	if at != nowhere && (larger || first < p.at && !exceeds(p.found.MaxAbsolute, d.MaxAbsolute)) {
+		if at == anywhere {
+			if at, err = p.find(n, m, d.MaxAbsolute); err != nil {
+				return err
+			}
 		}
+		p.found.MaxAbsolute, p.at = d.MaxAbsolute, first+at
 	}
 	return nil
 }
@@ -230,16 +177,112 @@ func (p *pair) addNorm(first, n int64) error {
 // exceeds reports whether difference a is larger than difference b. NaN is larger than any number.
 func exceeds(a, b float64) bool { return !(a <= b) && !math.IsNaN(b) }
 
-// compare compares the first n elements in m. at is the index of the element with the largest
-// difference beyond the tolerance, or -1 if there is none.
-func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
-	at = -1
-	u, v := m.elements[0], m.elements[1]
-	exact := p.tolerance == Tolerance{}
-	width := 0 // size of an element in bytes, or 0 if elements are smaller than a byte
-	if bits := p.both[0].DType().Bits(); bits%8 == 0 {
-		width = bits / 8
+// Two values of the index of an element in a block.
+const (
+	nowhere  = -1 // there is no such element
+	anywhere = -2 // it is one of them; find finds it
+)
+
+// compare compares the n elements in m. at is the index of the element with the largest difference
+// beyond the tolerance, or nowhere or anywhere.
+func (p *pair) compare(n int64, m *memory) (d Difference, at int64, err error) {
+	exact := p.same && p.tolerance == Tolerance{} // whether elements are equal only if their bits are
+	dtype := p.both[0].DType()
+	if exact {
+		if d, ok := m.differ(dtype, n); ok {
+			if d.MaxAbsolute == 0 {
+				return d, nowhere, nil
+			}
+			return d, anywhere, nil
+		}
 	}
+	data, picked := m.bytes, p.same && dtype.Bits()%8 == 0
+	if picked {
+		n = m.pick(dtype.Bits() / 8)
+		data = [2][]byte{m.picked[0][:n*int64(dtype.Bits())/8], m.picked[1][:n*int64(dtype.Bits())/8]}
+	}
+	if err := p.convert(n, m, data); err != nil {
+		return d, nowhere, err
+	}
+	d, at = p.compareNumbers(int(n), m.elements[0], m.elements[1], exact, picked)
+	if picked && at != nowhere {
+		at = int64(m.places[at])
+	}
+	return d, at, nil
+}
+
+// differ compares the n elements in m, of one dtype, without a tolerance. It does not set At. ok is
+// false if it cannot: if this platform or the dtype has no vectors, or if a difference is not finite.
+// squares must have been called.
+func (m *memory) differ(dtype safetensors.DType, n int64) (d Difference, ok bool) {
+	switch {
+	case !vectors || !dtype.IsFloat() || dtype.Bits() > 32:
+		return d, false
+	case dtype == safetensors.BF16 || dtype == safetensors.F32:
+		return differ(dtype, m.bytes[0], m.bytes[1])
+	case !m.finite: // NaNs of other bits may be the same NaN in F32
+		return d, false
+	}
+	a, err := m.f32(0, dtype, n)
+	if err != nil {
+		return d, false
+	}
+	b, err := m.f32(1, dtype, n)
+	if err != nil {
+		return d, false
+	}
+	return differ(safetensors.F32, a, b)
+}
+
+// f32 returns the n elements of block k as F32, which has all finite numbers of smaller floats, and
+// both zeros.
+func (m *memory) f32(k int, dtype safetensors.DType, n int64) ([]byte, error) {
+	if dtype == safetensors.F32 {
+		return m.bytes[k], nil
+	}
+	t, err := safetensors.NewTensor(dtype, []int{int(n)}, m.bytes[k])
+	if err == nil {
+		m.floats[k], err = safetensors.Append(m.floats[k][:0], t)
+	}
+	return mem.BytesOf(m.floats[k]), err
+}
+
+// convert makes numbers of the n elements in data.
+func (p *pair) convert(n int64, m *memory, data [2][]byte) (err error) {
+	for k, t := range p.both {
+		if m.elements[k], err = elementsOf(t.DType(), n, data[k], m.elements[k].numbers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find returns the index of the first of the n elements in m whose difference is absolute.
+func (p *pair) find(n int64, m *memory, absolute float64) (int64, error) {
+	if err := p.convert(n, m, m.bytes); err != nil {
+		return nowhere, err
+	}
+	u, v := m.elements[0].numbers, m.elements[1].numbers
+	for i := range u {
+		if math.Abs(u[i]-v[i]) == absolute {
+			return int64(i), nil
+		}
+	}
+	return nowhere, fmt.Errorf("no element of the block differs by %v", absolute)
+}
+
+// compareNumbers compares the n elements in u with those in v. exact says that elements are equal
+// only if their bits are, and picked that the bits of each pair differ.
+func (p *pair) compareNumbers(n int, u, v elements, exact, picked bool) (d Difference, at int64) {
+	if u.real() && v.real() && (picked || !exact) {
+		if d, at = p.compareReal(u.numbers[:n], v.numbers[:n]); !math.IsNaN(d.Squares) {
+			if exact {
+				d.Different = int64(n)
+			}
+			return d, at
+		}
+	}
+	d, at = Difference{}, nowhere
 	for i := range n {
 		a, aImaginary, aRest := u.at(i)
 		b, bImaginary, bRest := v.at(i)
@@ -249,12 +292,8 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 			absolute, size = min(math.Hypot(absolute, upright), math.MaxFloat64), math.Hypot(b, bImaginary)
 		}
 		equal := absolute == 0 || absolute <= p.tolerance.Absolute+p.tolerance.Relative*size
-		switch {
-		case !exact || !equal || !p.same:
-		case width > 0:
-			equal = bytes.Equal(m.bytes[0][i*width:][:width], m.bytes[1][i*width:][:width])
-		default: // dtypes below 8 bits have two zeros, but no NaN
-			equal = math.Signbit(a) == math.Signbit(b)
+		if exact { // dtypes whose elements are not picked have less than 8 bits: they have two zeros, but no NaN
+			equal = equal && !picked && math.Signbit(a) == math.Signbit(b)
 		}
 		if !equal {
 			d.Different++
@@ -271,6 +310,32 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 		}
 		if size != 0 || math.IsNaN(absolute) {
 			d.MaxRelative = max(d.MaxRelative, absolute/size) // max returns NaN if one of them is NaN
+		}
+	}
+	return d, at
+}
+
+// compareReal does the same as compareNumbers for real numbers without rests, in less time. Two
+// zeros are equal, whatever their signs. If a difference is not finite, Squares is NaN and nothing
+// else counts.
+func (p *pair) compareReal(u, v []float64) (d Difference, at int64) {
+	at = nowhere
+	for i, b := range v[:len(u)] {
+		absolute, size := math.Abs(u[i]-b), math.Abs(b)
+		if !(absolute <= math.MaxFloat64) {
+			d.Squares = math.NaN()
+			return d, at
+		}
+		d.Squares += absolute * absolute
+		if absolute == 0 || absolute <= p.tolerance.Absolute+p.tolerance.Relative*size {
+			continue
+		}
+		d.Different++
+		if absolute > d.MaxAbsolute {
+			d.MaxAbsolute, at = absolute, int64(i)
+		}
+		if relative := absolute / size; relative > d.MaxRelative && size != 0 {
+			d.MaxRelative = relative
 		}
 	}
 	return d, at
@@ -304,6 +369,9 @@ type elements struct {
 	complex bool      // whether the elements are complex
 	rests   []float64 // nil unless the elements are integers of 64 bits
 }
+
+// real reports whether the numbers are the elements.
+func (e *elements) real() bool { return !e.complex && e.rests == nil }
 
 // at returns the real part, the imaginary part and the rest of element i.
 func (e *elements) at(i int) (re, im, rest float64) {

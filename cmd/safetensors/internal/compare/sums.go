@@ -8,22 +8,24 @@ import (
 )
 
 // squares returns the sum of the squares of the finite elements in the block of the second tensor,
-// m.bytes[1], which holds n elements of dtype d. It sums BF16 and F32, the dtypes of most weights,
-// directly from their bytes, unless that sum is not finite.
+// m.bytes[1], which holds n elements of dtype d. It sums floats of at most 32 bits, the elements of
+// most weights, without making a float64 of each, unless that sum is not finite. It sets m.finite.
 func (m *memory) squares(d safetensors.DType, n int64) (float64, error) {
-	data, sum := m.bytes[1], 0.0
-	switch d {
-	case safetensors.BF16:
-		sum = squaresBF16(data)
-	case safetensors.F32:
+	sum := math.NaN()
+	switch {
+	case d == safetensors.BF16:
+		sum = squaresBF16(m.bytes[1])
+	case d.IsFloat() && d.Bits() <= 32:
+		data, err := m.f32(1, d, n)
+		if err != nil {
+			return 0, err
+		}
 		sum = squaresF32(data)
-	default:
-		sum = math.NaN()
 	}
-	if sum <= math.MaxFloat64 {
+	if m.finite = sum <= math.MaxFloat64; m.finite {
 		return sum, nil
 	}
-	e, err := elementsOf(d, n, data, m.elements[1].numbers)
+	e, err := elementsOf(d, n, m.bytes[1], m.elements[1].numbers)
 	m.elements[1].numbers, sum = e.numbers, 0
 	for _, x := range e.numbers {
 		if math.Abs(x) <= math.MaxFloat64 {
@@ -48,19 +50,20 @@ func (s *sums) add(a, b, c, d uint32) {
 
 func (s *sums) total() float64 { return s[0] + s[1] + s[2] + s[3] }
 
-// squaresBF16 returns the sum of the squares of BF16 elements.
-func squaresBF16(data []byte) float64 {
+// plainSquaresBF16 returns the sum of the squares of BF16 elements.
+func plainSquaresBF16(data []byte) float64 {
 	var s sums
 	for ; len(data) > 0; data = data[min(8, len(data)):] {
-		x := word(data)
+		w := padded(data)
+		x := word(w[:])
 		low, high := uint32(x), uint32(x>>32)
 		s.add(low<<16, low&^0xffff, high<<16, high&^0xffff)
 	}
 	return s.total()
 }
 
-// squaresF32 returns the sum of the squares of F32 elements.
-func squaresF32(data []byte) float64 {
+// plainSquaresF32 returns the sum of the squares of F32 elements.
+func plainSquaresF32(data []byte) float64 {
 	var s sums
 	for ; len(data) >= 16; data = data[16:] {
 		x, y := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
