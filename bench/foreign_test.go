@@ -13,14 +13,14 @@ import (
 
 // A contestant is a process in another language. It answers requests of one
 // line, "task \t n \t file \t arguments…", with the nanoseconds that n runs
-// took, until this process ends, which closes its input.
+// took, until stop closes its input.
 type contestant struct {
 	language string
 	build    [][]string
 	command  []string
 
-	process *os.Process // nil if it has not been started
-	in      io.Writer
+	process *exec.Cmd // nil if it has not been started
+	in      io.WriteCloser
 	out     *bufio.Reader
 	task    string     // the task it is prepared for
 	growth  func() int // of its memory, since then
@@ -74,7 +74,7 @@ func (w work) foreign(c *contestant, task ...string) func(*testing.B) {
 		skipIfListed(b)
 		if key := strings.Join(task, "\t"); c.task != key {
 			c.run(b, task, 0) // does what the task needs once
-			c.task, c.growth = key, watch(c.process.Pid)
+			c.task, c.growth = key, watch(c.process.Process.Pid)
 		}
 		nanoseconds := 0.0
 		if w.before == nil {
@@ -122,7 +122,22 @@ func (c *contestant) start() error {
 	cmd := exec.Command(c.command[0], c.command[1:]...)
 	cmd.Stderr = os.Stderr
 	c.in, c.out = must(cmd.StdinPipe()), bufio.NewReader(must(cmd.StdoutPipe()))
-	err := cmd.Start()
-	c.process = cmd.Process
-	return err
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c.process = cmd
+	started = append(started, c)
+	return nil
+}
+
+// started holds the contestants whose processes are running.
+var started []*contestant
+
+// stop ends all processes and waits for them. An interpreter with PyTorch takes a second or two,
+// which the next contestant would have to share with it.
+func stop() {
+	for _, c := range started {
+		check(c.in.Close())
+		check(c.process.Wait())
+	}
 }

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		*inputs = must(os.MkdirTemp("", "safetensors-bench-"))
 	}
 	code := m.Run()
+	stop()
 	if temporary {
 		os.RemoveAll(*inputs)
 	}
