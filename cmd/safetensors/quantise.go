@@ -26,7 +26,7 @@ type notLoaded string
 func (e notLoaded) Error() string { return "--quantize: " + string(e) }
 
 // refuseQuantised returns a notLoaded for a source whose library does not load weights in the format of compressed-tensors:
-// peft takes codes for numbers, and diffusers refuses the config.
+// peft takes codes for numbers, diffusers refuses the config, and timm refuses the names of the scales.
 func refuseQuantised(src *source.Checkpoint) error {
 	for _, one := range src.Sources() {
 		if merge.IsAdapter(one.Order) {
@@ -37,8 +37,15 @@ func refuseQuantised(src *source.Checkpoint) error {
 			return fmt.Errorf("%s: %w", storage.Shown(one.Name), term.Bare(err))
 		}
 		var config modelconfig.Library
-		if err == nil && json.Unmarshal(pyjson.WithNulls(text), &config) == nil && config.Class != "" {
-			return notLoaded(fmt.Sprintf("%s is a model of diffusers (%s), which does not load the format of compressed-tensors", storage.Shown(one.Name), term.Name(config.Class)))
+		if err != nil || json.Unmarshal(pyjson.WithNulls(text), &config) != nil {
+			continue
+		}
+		library, class := "diffusers", config.Class
+		if name := config.Timm(); name != "" {
+			library, class = "timm", name
+		}
+		if class != "" {
+			return notLoaded(fmt.Sprintf("%s is a model of %s (%s), which does not load the format of compressed-tensors", storage.Shown(one.Name), library, term.Name(class)))
 		}
 	}
 	return nil

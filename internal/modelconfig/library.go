@@ -6,6 +6,16 @@ type Library struct {
 	Class            string   `json:"_class_name"`
 	DiffusersVersion any      `json:"_diffusers_version"`
 	Architectures    []string `json:"architectures"`
+	Architecture     any      `json:"architecture"`
+}
+
+// Timm returns the name of the model if timm saved the config, and "" otherwise. The config of a model of timm that
+// transformers wraps has the name in the same field, but also a model_type.
+func (l Library) Timm() string {
+	if name, ok := l.Architecture.(string); ok && l.Type == "" && l.Class == "" {
+		return name
+	}
+	return ""
 }
 
 // Diffusers and Transformers are the stems in the names of the files with weights that these libraries open.
