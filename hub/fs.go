@@ -14,6 +14,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // FS returns the files of a repository, "owner/name", at a branch, tag or commit as a file
@@ -121,7 +122,7 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 	}
 	now, err := opened.Stat()
 	if err == nil && info.Size() > 0 && now.Size() >= 0 && now.Size() != info.Size() {
-		err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it has %d bytes, the hub lists %d", now.Size(), info.Size())}
+		err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it has %s, the hub lists %d", shapetext.Count(now.Size(), "byte"), info.Size())}
 	}
 	if err != nil {
 		opened.Close()

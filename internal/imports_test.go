@@ -37,8 +37,8 @@ var (
 
 var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
-	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport", "internal/variant"}, nil},
-	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/transport", "internal/variant"}, nil},
+	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/shapetext", "internal/transport", "internal/variant"}, nil},
+	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/shapetext", "internal/transport", "internal/variant"}, nil},
 	{"torch", []string{".", "internal/mem", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/rankfile", "internal/shapetext", "internal/stride", "internal/torchtype", "internal/variant", "internal/zipfile"}, nil},
 	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/rankfile", "internal/shapetext", "internal/torchtype", "internal/variant"}, nil},
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/lazyregexp", "internal/mem", "internal/modelconfig", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/shapetext", "internal/tensorname", "internal/torchtype", "internal/variant"}, nil},

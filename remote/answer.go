@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 	"github.com/gosafetensors/safetensors/internal/transport"
 )
 
@@ -88,7 +89,7 @@ func (o *object) check(resp *http.Response, at, want place, first, last int64) (
 		r, ok = contentRange{0, math.MaxInt64 - 1, resp.ContentLength}, true
 	}
 	if ok && opened && r.size >= 0 && r.size != o.size {
-		return r, fmt.Errorf("%w: it has %d bytes, had %d", ErrChanged, r.size, o.size)
+		return r, fmt.Errorf("%w: it has %s, had %d", ErrChanged, shapetext.Count(r.size, "byte"), o.size)
 	}
 	if o.noRanges {
 		return r, nil
@@ -97,7 +98,7 @@ func (o *object) check(resp *http.Response, at, want place, first, last int64) (
 		return r, fmt.Errorf("answered with Content-Range %s, expected bytes %d-%d and the size", quote(text), first, last)
 	}
 	if n := r.last + 1 - r.first; resp.ContentLength >= 0 && resp.ContentLength != n {
-		return r, fmt.Errorf("answered with Content-Length %d, expected the %d bytes of Content-Range %s", resp.ContentLength, n, quote(text))
+		return r, fmt.Errorf("answered with Content-Length %d, expected the %s of Content-Range %s", resp.ContentLength, shapetext.Count(n, "byte"), quote(text))
 	}
 	return r, nil
 }

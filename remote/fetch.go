@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // fetch fills parts, which are in increasing order and do not overlap. It requests the range that
@@ -85,7 +87,7 @@ func (o *object) receive(s *sink, resp *http.Response, at, want place) error {
 		o.found.Store(&at)
 	}
 	if err := s.readFrom(io.LimitReader(resp.Body, r.last+1-r.first)); err != nil {
-		return &temporary{error: fmt.Errorf("%w after %d bytes", err, s.pos-r.first), short: s.pos > r.last}
+		return &temporary{error: fmt.Errorf("%w after %s", err, shapetext.Count(s.pos-r.first, "byte")), short: s.pos > r.last}
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func TestReads(t *testing.T) {
 
 		{"answers capped", always(capped(file, leastTry)), every(leastTry, data), 0, ""},
 		{"answers capped at less", always(capped(file, leastTry-1)), every(leastTry-1, 8*(leastTry-1)), 7, "unexpected EOF after 1023 bytes (tried 8 times)"},
-		{"one byte at a time", always(capped(file, 1)), every(1, 8), 7, "unexpected EOF after 1 bytes (tried 8 times)"},
+		{"one byte at a time", always(capped(file, 1)), every(1, 8), 7, "unexpected EOF after 1 byte (tried 8 times)"},
 		{"shorter range than asked for", first(1, claim(0, 100, rest[:100])), []string{all, from(100)}, 1, ""},
 		{"body longer than its range", first(1, claim(0, 100, append(rest[:100:100], ^rest[100]))), []string{all, from(100)}, 1, ""},
 		{"body longer than asked for", always(func(w http.ResponseWriter, r *http.Request) { claim(0, data, rest)(w, r); endless(w, r) }), times(1), 0, ""},

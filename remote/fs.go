@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/shapetext"
 )
 
 // FS returns a file system that contains the file at an http or https URL and the files next to
@@ -129,10 +130,10 @@ func (f *file) Read(p []byte) (n int, err error) {
 		}
 		err = f.x.cause(err)
 		if t := new(temporary); f.noRanges && errors.As(err, &t) {
-			return 0, fmt.Errorf("%w after %d bytes", t.error, f.pos) // another answer would start at the beginning of the file
+			return 0, fmt.Errorf("%w after %s", t.error, shapetext.Count(f.pos, "byte")) // another answer would start at the beginning of the file
 		}
 		f.Close()
-		return f.pos - f.from, fmt.Errorf("%w after %d bytes", err, f.pos)
+		return f.pos - f.from, fmt.Errorf("%w after %s", err, shapetext.Count(f.pos, "byte"))
 	})
 	if end {
 		return 0, io.EOF
