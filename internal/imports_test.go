@@ -44,7 +44,7 @@ var walls = []wall{
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/lazyregexp", "internal/mem", "internal/modelconfig", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/shapetext", "internal/tensorname", "internal/torchtype", "internal/variant"}, nil},
 	{"checkpoint", []string{".", "dcp", "quant", "torch", "internal/lazyregexp", "internal/modelconfig", "internal/osfile", "internal/parallel", "internal/prefix", "internal/pyjson", "internal/shapetext", "internal/tensorname", "internal/torchtype", "internal/variant"}, nil},
 	{"internal/rankfile", []string{".", "internal/pickle"}, nil}, // connects torch and dcp
-	{"internal/stride", []string{"internal/mem"}, nil}, // for addresses
+	{"internal/stride", []string{"internal/mem"}, nil},           // for addresses
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
 	{"cmd/...", append([]string{"cmd/...", "internal/lazyregexp", "internal/mem", "internal/modelconfig", "internal/osfile", "internal/parallel", "internal/pyjson", "internal/shapetext", "internal/tensorname", "internal/torchtype", "internal/variant", "internal/zipfile"}, public...), everything},
 	{"examples/...", append([]string{"examples/..."}, public...), everything},
