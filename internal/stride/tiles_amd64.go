@@ -62,7 +62,7 @@ func squares(dst []byte, pitch int, src []byte, run, m, n int) (rows, columns in
 	return rows, columns
 }
 
-// wholeLines returns whether rows of run bytes consist of whole cache lines, if the first one is at
+// wholeLines reports whether rows of run bytes consist of whole cache lines, if the first one is at
 // the start of dst and the next ones pitch bytes after it each.
 func wholeLines(dst []byte, run, pitch int) bool {
 	return run%64 == 0 && pitch%64 == 0 && mem.Address(dst)%64 == 0

@@ -27,8 +27,8 @@ func squares(dst []byte, pitch int, src []byte, run, m, n int) (rows, columns in
 	return rows, columns
 }
 
-// wholeLines returns false because there is no assembly for this platform: writeUncached is never
-// called.
+// wholeLines returns false: this platform has no assembly that writes past the caches. So nobody
+// calls writeUncached.
 func wholeLines(dst []byte, run, pitch int) bool { return false }
 
 func writeUncached(dst []byte, pitch int, src []byte, run, n int) {}

@@ -59,8 +59,8 @@ func block(dst, src []byte, run int, rows, columns loop, w *workspace) {
 	}
 }
 
-// read copies m rows of n runs from src. The rows start pitch bytes apart there, and the runs of a
-// row step bytes.
+// read copies m rows of n runs from src to w.rows. In src, the rows start pitch bytes apart, and the
+// runs of a row start step bytes apart.
 func (w *workspace) read(src []byte, run, pitch, step, m, n int) {
 	if step == run && n*run == rowPitch && farRows(w.rows[:], src, rowPitch, pitch, m) {
 		return // farRows has copied all rows, and prefetched those of the next tile
@@ -75,9 +75,9 @@ func (w *workspace) read(src []byte, run, pitch, step, m, n int) {
 	}
 }
 
-// write copies the n columns of the m rows to dst, where they start pitch bytes apart.
+// write copies the n columns of the m rows in w.rows to dst, where they start pitch bytes apart.
 func (w *workspace) write(dst []byte, run, pitch, m, n int) {
-	size := m * run // of a column in bytes
+	size := m * run // size of a column in bytes
 	if w.columns == nil || !wholeLines(dst, size, pitch) {
 		tile(dst, pitch, w.rows[:], run, m, n)
 		return

@@ -13,7 +13,8 @@ const vectors = true
 
 // The squares funcs return the sum of the squares of n blocks of 8 elements each, and the differ
 // funcs compare n blocks of 16 bytes each: those of BF16 elements, of 2 bytes, or of F32 elements,
-// of 4 bytes. n must not be 0, and must be less than 1<<16 in differ2. They check no bounds.
+// of 4 bytes. n must not be 0. In differ2 it must be less than 1<<16, because each lane of 16 bits
+// counts up to one element of a block. These funcs check no bounds.
 
 //go:noescape
 func squares2(data *byte, n int) float64

@@ -91,21 +91,26 @@ func comparison(t *testing.T, d safetensors.DType, elements int) func(a, b []byt
 	}
 }
 
-// TestEveryBF16 compares every BF16 with five others, both ways. The pair is one of eight elements,
-// which fill a vector; it has another place each time.
-func TestEveryBF16(t *testing.T) {
-	others := []uint32{0, 0x3f80, 0x7f7f, 0x7fc0, 0x8000}
-	compare := comparison(t, safetensors.BF16, 8)
-	a, b := make([]byte, 16), make([]byte, 16)
-	for x := range uint32(1 << 16) {
-		at := int(x % 8)
-		for _, y := range others {
-			setCode(a, at, 16, x)
-			setCode(b, at, 16, y)
-			compare(a, b)
-			compare(b, a)
+// TestEvery16Bits compares every BF16 and every F16 with five others, both ways: 0, 1, the largest
+// number, NaN and -0. The pair is one of eight elements; it has another place each time.
+func TestEvery16Bits(t *testing.T) {
+	for d, others := range map[safetensors.DType][]uint32{
+		safetensors.BF16: {0, 0x3f80, 0x7f7f, 0x7fc0, 0x8000},
+		safetensors.F16:  {0, 0x3c00, 0x7bff, 0x7e00, 0x8000},
+	} {
+		compare := comparison(t, d, 8)
+		a, b := make([]byte, 16), make([]byte, 16)
+		for x := range uint32(1 << 16) {
+			at := int(x % 8)
+			for _, y := range others {
+				setCode(a, at, 16, x)
+				setCode(b, at, 16, y)
+				compare(a, b)
+				compare(b, a)
+			}
+			setCode(a, at, 16, 0)
+			setCode(b, at, 16, 0)
 		}
-		setCode(b, at, 16, x)
 	}
 }
 
